@@ -1,0 +1,2 @@
+// Everything that goes into the package's one fat binary.
+#include "qpn2_nvfp4.cuh"

@@ -1,0 +1,110 @@
+// What a kernel may use of CUDA, in one place: the same kernel source is compiled for a GPU (NVRTC or nvcc) and,
+// with SM70_EMULATED defined, for the CPU emulator of the tests. Kernels reach memory only through the functions
+// and the span below, so that the emulator sees every access; on the GPU they are plain loads and stores.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#ifdef SM70_EMULATED
+
+#include "emulator/emulator.h"
+
+#define SM70_DEVICE inline
+#define SM70_KERNEL(threads_per_block) static void
+
+namespace sm70 {
+using sm70_emulator::load_global;
+using sm70_emulator::load_global_streaming;
+using sm70_emulator::SharedSpan;
+using sm70_emulator::store_global;
+SM70_DEVICE unsigned char* dynamic_shared() { return sm70_emulator::dynamic_shared(); }
+}  // namespace sm70
+
+#else
+
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+
+#define SM70_DEVICE __device__ __forceinline__
+#define SM70_KERNEL(threads_per_block) extern "C" __global__ void __launch_bounds__(threads_per_block)
+
+namespace sm70 {
+
+template <class T>
+SM70_DEVICE T load_global(const T* address) {
+  return *address;
+}
+
+// Weights are read once per launch: keep them out of L1, which the activations want for themselves.
+// PTX ISA, ld.global.nc with level::eviction_priority: sm_70 and up.
+SM70_DEVICE uint4 load_global_streaming(const uint4* address) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(address));
+  return v;
+}
+
+SM70_DEVICE uint2 load_global_streaming(const uint2* address) {
+  uint2 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(address));
+  return v;
+}
+
+template <class T>
+SM70_DEVICE void store_global(T* address, const T& value) {
+  *address = value;
+}
+
+SM70_DEVICE unsigned char* dynamic_shared() {
+  extern __shared__ __align__(16) unsigned char sm70_dynamic_shared[];
+  return sm70_dynamic_shared;
+}
+
+// A window of shared memory: a pointer here, a bounds and race check in the emulator.
+template <class T>
+class SharedSpan {
+ public:
+  SM70_DEVICE SharedSpan(unsigned char* base, int byte_offset, int)
+      : data_(reinterpret_cast<T*>(base + byte_offset)) {}
+  SM70_DEVICE T load(int index) const { return data_[index]; }
+  SM70_DEVICE void store(int index, const T& value) const { data_[index] = value; }
+
+ private:
+  T* data_;
+};
+
+}  // namespace sm70
+
+#endif
+
+namespace sm70 {
+
+// Two packed halves travel as one 32-bit word; the unions stay inside these functions.
+SM70_DEVICE uint32_t pack_half2(__half2 value) {
+  union {
+    __half2 half2;
+    uint32_t word;
+  } bits;
+  bits.half2 = value;
+  return bits.word;
+}
+
+SM70_DEVICE __half2 unpack_half2(uint32_t word) {
+  union {
+    uint32_t word;
+    __half2 half2;
+  } bits;
+  bits.word = word;
+  return bits.half2;
+}
+
+SM70_DEVICE uint32_t multiply_half2(uint32_t a, uint32_t b) {
+  return pack_half2(__hmul2(unpack_half2(a), unpack_half2(b)));
+}
+
+SM70_DEVICE uint32_t broadcast_low(uint32_t a) { return pack_half2(__low2half2(unpack_half2(a))); }
+SM70_DEVICE uint32_t broadcast_high(uint32_t a) { return pack_half2(__high2half2(unpack_half2(a))); }
+
+}  // namespace sm70

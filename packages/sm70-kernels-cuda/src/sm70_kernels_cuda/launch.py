@@ -1,0 +1,112 @@
+"""From a problem's sizes to a launch: pure arithmetic, tested without a card.
+
+The names and shapes here mirror csrc/qpn2_nvfp4.cuh; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sm70_kernels_cuda.layouts.nvfp4_block import BLOCK_COLUMNS, BLOCK_ROWS
+
+TOKEN_TILE = 8
+NATIVE_ROWS = 32
+"""Most rows of x that a QPN2 kernel takes; more go through a dense GEMM."""
+
+DEQUANTIZE_KERNEL = "dequantize_nvfp4"
+DEQUANTIZE_THREADS = 128
+
+_REDUCTION_PADDING = 2
+
+
+@dataclass(frozen=True)
+class Atom:
+    """A tensor-core atom as the launch sees it.
+
+    Attributes:
+        name: Name in the documentation.
+        strip: Output columns of one block of threads.
+        units_per_block: Units of work that a warp finds in one layout block along K.
+    """
+
+    name: str
+    strip: int
+    units_per_block: int
+
+
+VOLTA_ATOM = Atom("m8n8k4", strip=4 * BLOCK_ROWS, units_per_block=4)
+AMPERE_ATOM = Atom("m16n8k16", strip=BLOCK_ROWS, units_per_block=1)
+
+
+def atom_of(sm_number: int) -> Atom:
+    """The atom that the fat binary holds for a compute capability, 70 for 7.0."""
+    return VOLTA_ATOM if sm_number < 80 else AMPERE_ATOM
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One compiled QPN2 kernel.
+
+    Attributes:
+        token_tiles: Tiles of 8 rows of x that it multiplies with each decoded weight.
+        warps: Warps that split K.
+    """
+
+    token_tiles: int
+    warps: int
+
+    @property
+    def kernel(self) -> str:
+        """Name in the fat binary."""
+        return f"qpn2_nvfp4_t{self.token_tiles}_w{self.warps}"
+
+    def shared_bytes(self, atom: Atom) -> int:
+        """Dynamic shared memory: one float for each warp, token and padded output column."""
+        return self.warps * TOKEN_TILE * (atom.strip + _REDUCTION_PADDING) * 4
+
+
+VARIANTS: tuple[Variant, ...] = (
+    Variant(1, 4),
+    Variant(1, 8),
+    Variant(1, 16),
+    Variant(2, 8),
+    Variant(2, 16),
+    Variant(4, 8),
+)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything the driver needs besides the arguments."""
+
+    kernel: str
+    grid: tuple[int, int]
+    threads: int
+    shared_bytes: int
+
+
+def choose_variant(m: int, k: int, atom: Atom) -> Variant:
+    """Pick the variant for M rows of x.
+
+    Args:
+        m: Rows, 1 to 32.
+        k: Input features.
+        atom: The card's atom.
+    """
+    tiles = 1 if m <= TOKEN_TILE else 2 if m <= 2 * TOKEN_TILE else 4
+    fitting = [variant for variant in VARIANTS if variant.token_tiles == tiles]
+    units = -(-k // BLOCK_COLUMNS) * atom.units_per_block
+    # As many warps as find at least two units each: the second hides the latency of the first.
+    busy = [variant for variant in fitting if 2 * variant.warps <= units]
+    return max(busy, key=lambda variant: variant.warps) if busy else fitting[0]
+
+
+def launch_variant(variant: Variant, n: int, atom: Atom) -> Launch:
+    """Launch of one variant for N output features."""
+    return Launch(variant.kernel, (-(-n // atom.strip), 1), variant.warps * 32, variant.shared_bytes(atom))
+
+
+def launch_dequantize(n: int, k: int) -> Launch:
+    """Launch of the decoder to dense FP16."""
+    grid = (-(-k // BLOCK_COLUMNS), -(-n // BLOCK_ROWS))
+    return Launch(DEQUANTIZE_KERNEL, grid, DEQUANTIZE_THREADS, 0)

@@ -1,0 +1,101 @@
+// Device reader of the layout that nvfp4_block.py packs. Both files change together or not at all.
+//
+//   block   16 rows x 256 columns = 2304 bytes: 128 atoms of 16 bytes, then 32 x 8 bytes of scales
+//   atom    (chunk c, group t, row g): rows g and g + 8, columns 64 c + 16 t to 64 c + 16 t + 15, at byte
+//           512 c + 128 t + 16 g; its word i holds columns 4 i to 4 i + 3 of both rows
+//   scales  (t, g) at byte 2048 + 64 t + 8 g: E4M3 bytes of chunk 0 row g, chunk 0 row g + 8, chunk 1 row g, ...
+//
+// One lane reads one atom of each of the four chunks and one 8-byte group of scales: a "unit" of 2 rows x 64 columns.
+#pragma once
+
+#include "sm70/common/lop3.cuh"
+#include "sm70/common/portability.cuh"
+
+namespace sm70 {
+namespace nvfp4_block {
+
+constexpr int kRows = 16;
+constexpr int kColumns = 256;
+constexpr int kChunks = 4;           // of 64 columns
+constexpr int kChunkColumns = 64;
+constexpr int kGroupColumns = 16;    // columns that share one scale
+constexpr int kGroups = kChunkColumns / kGroupColumns;
+constexpr int kChunkBytes = 512;
+constexpr int kGroupBytes = 128;
+constexpr int kAtomBytes = 16;
+constexpr int kScaleOffset = 2048;
+constexpr int kScaleGroupBytes = 64;
+constexpr int kScaleRowBytes = 8;
+constexpr int kBytes = 2304;
+
+static_assert(kScaleOffset == kChunks * kChunkBytes, "scales follow the codes");
+static_assert(kBytes == kScaleOffset + kGroups * kScaleGroupBytes, "a block ends with its scales");
+
+// The decoder leaves code * scale * 2^-7 in FP16, which is exact for every code and scale; this undoes the factor.
+constexpr float kUnscale = 128.0f;
+
+struct Unit {
+  uint4 atoms[kChunks];
+  uint2 scales;
+};
+
+// Loads the unit (group t, rows g and g + 8) of the block at `block`.
+SM70_DEVICE Unit load_unit(const uint8_t* block, int t, int g) {
+  Unit unit;
+  const uint8_t* atoms = block + t * kGroupBytes + g * kAtomBytes;
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    unit.atoms[c] = load_global_streaming(reinterpret_cast<const uint4*>(atoms + c * kChunkBytes));
+  }
+  const uint8_t* scales = block + kScaleOffset + t * kScaleGroupBytes + g * kScaleRowBytes;
+  unit.scales = load_global_streaming(reinterpret_cast<const uint2*>(scales));
+  return unit;
+}
+
+// Scales of chunk c, each twice in a half2: value * 2^7.
+struct ChunkScales {
+  uint32_t row_g;
+  uint32_t row_g8;
+};
+
+// E4M3 bits moved to FP16's exponent and mantissa read as value * 2^-8 (bias 15 against 7), subnormals included; the
+// multiplication by 2^15 (0x7800) brings 2^7. The sign bit is masked off: scales are never negative.
+SM70_DEVICE ChunkScales chunk_scales(const Unit& unit, int c) {
+  constexpr uint32_t kMask = 0x3f803f80u;
+  constexpr uint32_t kTwoTo15 = 0x78007800u;
+  const uint32_t word = c < 2 ? unit.scales.x : unit.scales.y;
+  const uint32_t row_g = multiply_half2((word << 7) & kMask, kTwoTo15);
+  const uint32_t row_g8 = multiply_half2((word >> 1) & kMask, kTwoTo15);
+  if (c & 1) return {broadcast_high(row_g), broadcast_high(row_g8)};
+  return {broadcast_low(row_g), broadcast_low(row_g8)};
+}
+
+// Four columns of two rows as half2 pairs, code * scale * 2^-7.
+struct Quad {
+  uint32_t row_g[2];   // columns 4 i, 4 i + 1 and 4 i + 2, 4 i + 3 of row g
+  uint32_t row_g8[2];  // the same columns of row g + 8
+};
+
+// Bits of a word, for columns 4 i (low half) and 4 i + 1 (high half), 4 i + 2 and 4 i + 3 likewise:
+//   bit 15 14 13 12 11 10  9  8 |  7  6  5  4  3  2  1  0
+//        s2 s0 m2 m2 m2 m0 m0 m0 | s2 s0 m2 m2 m2 m0 m0 m0      left: row g, right: row g + 8; s sign, m magnitude
+// An E2M1 magnitude in bits 11 to 9 of a half reads as code * 2^-14 (bias 15 against 1), its subnormal included.
+// Nine integer operations for eight codes.
+SM70_DEVICE Quad decode_quad(uint32_t word, const ChunkScales& scales) {
+  constexpr uint32_t kSignAndMagnitude = 0x8e008e00u;
+  constexpr uint32_t kSigns = 0x80808080u;
+  const uint32_t upper = select_bits(kSigns, word, word >> 2);
+  Quad quad;
+  quad.row_g[0] = multiply_half2((word << 1) & kSignAndMagnitude, scales.row_g);
+  quad.row_g[1] = multiply_half2(upper & kSignAndMagnitude, scales.row_g);
+  quad.row_g8[0] = multiply_half2((word << 9) & kSignAndMagnitude, scales.row_g8);
+  quad.row_g8[1] = multiply_half2((upper << 8) & kSignAndMagnitude, scales.row_g8);
+  return quad;
+}
+
+SM70_DEVICE uint32_t atom_word(const uint4& atom, int i) {
+  return i == 0 ? atom.x : i == 1 ? atom.y : i == 2 ? atom.z : atom.w;
+}
+
+}  // namespace nvfp4_block
+}  // namespace sm70

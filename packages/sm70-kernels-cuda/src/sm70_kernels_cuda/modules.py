@@ -1,0 +1,46 @@
+"""What `prepare` returns: modules that hold the one resident copy of a weight."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from sm70_kernels_cuda import ops  # noqa: F401 - registers the operators that forward calls
+
+
+class Qpn2Linear(nn.Module):
+    """A packed NVFP4 weight, multiplied by `sm70::nvfp4_linear`.
+
+    Attributes:
+        weight: uint8, `nvfp4_block` layout.
+        row_factor: float32 [N].
+    """
+
+    def __init__(self, weight: Tensor, row_factor: Tensor, k: int) -> None:
+        """Take ownership of the packed weight."""
+        super().__init__()
+        self.weight = nn.Parameter(weight, requires_grad=False)
+        self.row_factor = nn.Parameter(row_factor, requires_grad=False)
+        self.k = k
+
+    def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Return x @ w^T + bias: FP16 [..., K] to FP16 [..., N]."""
+        result: Tensor = torch.ops.sm70.nvfp4_linear(x, self.weight, self.row_factor, bias, self.k)
+        return result
+
+
+class DenseLinear(nn.Module):
+    """A weight decoded to the activation dtype.
+
+    Attributes:
+        weight: [N, K].
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        """Take ownership of the dense weight."""
+        super().__init__()
+        self.weight = nn.Parameter(weight, requires_grad=False)
+
+    def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Return x @ w^T + bias: [..., K] to [..., N]."""
+        return nn.functional.linear(x, self.weight, bias)
