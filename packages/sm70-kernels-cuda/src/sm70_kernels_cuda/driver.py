@@ -154,7 +154,7 @@ def _set_primary_context(driver: _Driver, device: int) -> None:
 
 
 class ArgumentBlock(threading.local):
-    """The structure that a kernel takes by value, one a thread, and the pointer array that the driver wants."""
+    """The structure that a kernel takes by value, one a thread, and the pointers that the driver wants."""
 
     def __init__(self, structure: type[ctypes.Structure]) -> None:
         """Allocate the block of the calling thread."""

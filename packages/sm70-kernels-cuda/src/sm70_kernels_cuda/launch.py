@@ -27,15 +27,20 @@ class Atom:
         name: Name in the documentation.
         strip: Output columns of one block of threads.
         units_per_block: Units of work that a warp finds in one layout block along K.
+        warps: Warps of a block that keep the card busiest, where K is long enough for them.
     """
 
     name: str
     strip: int
     units_per_block: int
+    warps: int
 
 
-VOLTA_ATOM = Atom("m8n8k4", strip=4 * BLOCK_ROWS, units_per_block=4)
-AMPERE_ATOM = Atom("m16n8k16", strip=BLOCK_ROWS, units_per_block=1)
+# Warps of VOLTA_ATOM: a strip of 64 columns gives few blocks (80 for N = 5120, one for each SM of a V100), so
+# many warps must share each; predicted, not measured. Warps of AMPERE_ATOM: measured on an H200, see
+# benchmarks/results; at M = 1, 16 warps were slower on all eight shapes, 4 warps faster on two of them.
+VOLTA_ATOM = Atom("m8n8k4", strip=4 * BLOCK_ROWS, units_per_block=4, warps=16)
+AMPERE_ATOM = Atom("m16n8k16", strip=BLOCK_ROWS, units_per_block=1, warps=8)
 
 
 def atom_of(sm_number: int) -> Atom:
@@ -94,11 +99,11 @@ def choose_variant(m: int, k: int, atom: Atom) -> Variant:
         atom: The card's atom.
     """
     tiles = 1 if m <= TOKEN_TILE else 2 if m <= 2 * TOKEN_TILE else 4
-    fitting = [variant for variant in VARIANTS if variant.token_tiles == tiles]
     units = -(-k // BLOCK_COLUMNS) * atom.units_per_block
-    # As many warps as find at least two units each: the second hides the latency of the first.
-    busy = [variant for variant in fitting if 2 * variant.warps <= units]
-    return max(busy, key=lambda variant: variant.warps) if busy else fitting[0]
+    fitting = [item for item in VARIANTS if item.token_tiles == tiles]
+    # A warp without a unit only adds to the reduction.
+    busy = [item for item in fitting if item.warps <= min(units, atom.warps)]
+    return max(busy, key=lambda item: item.warps) if busy else fitting[0]
 
 
 def launch_variant(variant: Variant, n: int, atom: Atom) -> Launch:

@@ -5,58 +5,19 @@ Importing this module registers them, which `modules.py` does when the first lay
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sm70_kernels_cuda import binary, launch
-from sm70_kernels_cuda.driver import ArgumentBlock
+from sm70_kernels_cuda.launch import NATIVE_ROWS
 from sm70_kernels_cuda.layouts.nvfp4_block import Nvfp4Block
+from sm70_kernels_cuda.nvfp4 import kernels_for
 from sm70_kernels_cuda.reference import decode_nvfp4
 from sm70_policy.errors import ProblemError, describe
 
 _SCHEMA = "nvfp4_linear(Tensor x, Tensor weight, Tensor row_factor, Tensor? bias, int k) -> Tensor"
 _LIBRARY = torch.library.Library("sm70", "FRAGMENT")
-
-
-class _Qpn2Arguments(ctypes.Structure):
-    """Mirror of sm70::Qpn2Arguments."""
-
-    _fields_ = (
-        ("weight", ctypes.c_void_p),
-        ("x", ctypes.c_void_p),
-        ("y", ctypes.c_void_p),
-        ("row_factor", ctypes.c_void_p),
-        ("bias", ctypes.c_void_p),
-        ("m", ctypes.c_int),
-        ("n", ctypes.c_int),
-        ("k", ctypes.c_int),
-    )
-
-
-class _DequantizeArguments(ctypes.Structure):
-    """Mirror of sm70::DequantizeArguments."""
-
-    _fields_ = (
-        ("weight", ctypes.c_void_p),
-        ("row_factor", ctypes.c_void_p),
-        ("dense", ctypes.c_void_p),
-        ("n", ctypes.c_int),
-        ("k", ctypes.c_int),
-    )
-
-
-_qpn2_block = ArgumentBlock(_Qpn2Arguments)
-_dequantize_block = ArgumentBlock(_DequantizeArguments)
-
-
-@functools.cache
-def _atom(device: int) -> launch.Atom:
-    major, minor = torch.cuda.get_device_capability(device)
-    return launch.atom_of(major * 10 + minor)
 
 
 def _nvfp4_linear_cuda(x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, k: int) -> Tensor:
@@ -66,71 +27,21 @@ def _nvfp4_linear_cuda(x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tens
     m = y.numel() // n
     if m == 0:
         return y
-    with torch.cuda._DeviceGuard(x.device.index):  # noqa: SLF001 - the public guard costs 5 us a call
-        if m <= launch.NATIVE_ROWS:
-            variant = launch.choose_variant(m, k, _atom(x.device.index))
-            run_variant(variant, x, weight, row_factor, bias, y)
+    # The public guard costs 5 us a call, more than the launch.
+    with torch.cuda._DeviceGuard(x.device.index):  # noqa: SLF001
+        kernels = kernels_for(x.device.index)
+        if m <= NATIVE_ROWS:
+            kernels.linear(x, weight, row_factor, bias, y)
         else:
-            dense = dequantize(weight, row_factor, k)
-            rows = x.reshape(m, k)
-            out = y.view(m, n)
-            if bias is None:
-                torch.mm(rows, dense.t(), out=out)
-            else:
-                torch.addmm(bias, rows, dense.t(), out=out)
+            _dense_product(x.reshape(m, k), kernels.dequantize(weight, row_factor, k), bias, y.view(m, n))
     return y
 
 
-def run_variant(
-    variant: launch.Variant, x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, y: Tensor
-) -> None:
-    """Launch one QPN2 kernel on the current stream of x's device, which must be current.
-
-    Args:
-        variant: The compiled kernel; it takes up to `8 * token_tiles` rows.
-        x: FP16 [..., K].
-        weight: uint8, `nvfp4_block`.
-        row_factor: float32 [N].
-        bias: FP16 [N] or None.
-        y: FP16 [..., N], contiguous; written completely.
-    """
-    k, n = x.shape[-1], row_factor.shape[0]
-    x = x.contiguous()
-    if x.data_ptr() % 16:  # the kernel reads 16 bytes at a time
-        x = x.clone()
-    device = x.device.index
-    values = _qpn2_block.values
-    values.weight = weight.data_ptr()
-    values.x = x.data_ptr()
-    values.y = y.data_ptr()
-    values.row_factor = row_factor.data_ptr()
-    values.bias = None if bias is None else bias.data_ptr()
-    values.m, values.n, values.k = y.numel() // n, n, k
-    plan = launch.launch_variant(variant, n, _atom(device))
-    stream = torch._C._cuda_getCurrentRawStream(device)  # type: ignore[attr-defined] # noqa: SLF001 - as Inductor's code does
-    binary.module().kernel(plan.kernel).launch(plan, _qpn2_block, device, stream)
-
-
-def dequantize(weight: Tensor, row_factor: Tensor, k: int) -> Tensor:
-    """Decode a packed weight into a new dense FP16 tensor [N, K] on the current stream of its device.
-
-    Args:
-        weight: uint8, `nvfp4_block`.
-        row_factor: float32 [N].
-        k: Input features.
-    """
-    n = row_factor.shape[0]
-    dense = torch.empty((n, k), dtype=torch.float16, device=weight.device)
-    device = weight.device.index
-    values = _dequantize_block.values
-    values.weight = weight.data_ptr()
-    values.row_factor = row_factor.data_ptr()
-    values.dense = dense.data_ptr()
-    values.n, values.k = n, k
-    plan = launch.launch_dequantize(n, k)
-    stream = torch._C._cuda_getCurrentRawStream(device)  # type: ignore[attr-defined] # noqa: SLF001 - as Inductor's code does
-    binary.module().kernel(plan.kernel).launch(plan, _dequantize_block, device, stream)
-    return dense
+def _dense_product(x: Tensor, dense: Tensor, bias: Tensor | None, y: Tensor) -> None:
+    if bias is None:
+        torch.mm(x, dense.t(), out=y)
+    else:
+        torch.addmm(bias, x, dense.t(), out=y)
 
 
 def _nvfp4_linear_cpu(x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, k: int) -> Tensor:

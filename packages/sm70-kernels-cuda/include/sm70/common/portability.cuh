@@ -10,14 +10,29 @@
 #include "emulator/emulator.h"
 
 #define SM70_DEVICE inline
-#define SM70_KERNEL(threads_per_block) static void
+#define SM70_KERNEL(threads_per_block) inline void
 
 namespace sm70 {
-using sm70_emulator::load_global;
-using sm70_emulator::load_global_streaming;
+
+using sm70_emulator::dynamic_shared;
 using sm70_emulator::SharedSpan;
-using sm70_emulator::store_global;
-SM70_DEVICE unsigned char* dynamic_shared() { return sm70_emulator::dynamic_shared(); }
+using sm70_emulator::Site;
+
+template <class T>
+T load_global(const T* address, Site site = Site::here()) {
+  return sm70_emulator::load_global<T>(address, site);
+}
+
+template <class T>
+T load_global_streaming(const T* address, Site site = Site::here()) {
+  return sm70_emulator::load_global<T>(address, site);
+}
+
+template <class T>
+void store_global(T* address, T value, Site site = Site::here()) {
+  sm70_emulator::store_global<T>(address, value, site);
+}
+
 }  // namespace sm70
 
 #else
@@ -53,7 +68,7 @@ SM70_DEVICE uint2 load_global_streaming(const uint2* address) {
 }
 
 template <class T>
-SM70_DEVICE void store_global(T* address, const T& value) {
+SM70_DEVICE void store_global(T* address, T value) {
   *address = value;
 }
 
@@ -66,10 +81,9 @@ SM70_DEVICE unsigned char* dynamic_shared() {
 template <class T>
 class SharedSpan {
  public:
-  SM70_DEVICE SharedSpan(unsigned char* base, int byte_offset, int)
-      : data_(reinterpret_cast<T*>(base + byte_offset)) {}
-  SM70_DEVICE T load(int index) const { return data_[index]; }
-  SM70_DEVICE void store(int index, const T& value) const { data_[index] = value; }
+  SM70_DEVICE SharedSpan(unsigned char* base, unsigned /* elements */) : data_(reinterpret_cast<T*>(base)) {}
+  SM70_DEVICE T load(unsigned index) const { return data_[index]; }
+  SM70_DEVICE void store(unsigned index, T value) const { data_[index] = value; }
 
  private:
   T* data_;

@@ -163,7 +163,7 @@ SM70_DEVICE void qpn2_nvfp4(const Qpn2Arguments& args) {
     }
   }
 
-  const SharedSpan<float> partial(dynamic_shared(), 0, kWarps * kTokenTile * kPitch);
+  const SharedSpan<float> partial(dynamic_shared(), kWarps * kTokenTile * kPitch);
 #pragma unroll
   for (int i = 0; i < kTokenTiles; ++i) {
     if (i > 0) __syncthreads();  // the previous tile's sums have been read

@@ -10,8 +10,9 @@ and a decoder to dense FP16:
 
 Word i of an atom holds columns 4 i to 4 i + 3 of both rows, its bytes being (row g + 8, even columns), (row
 g, even columns), (row g + 8, odd columns), (row g, odd columns). A byte holds the magnitudes of columns
-4 i + e and 4 i + 2 + e in bits 0 to 2 and 3 to 5 and their signs in bits 6 and 7, which is where a half2 wants
-them after one shift. Packing is a permutation of bits: nothing is rounded, and `unpack` restores the checkpoint.
+4 i + e and 4 i + 2 + e in bits 0 to 2 and 3 to 5 and their signs in bits 6 and 7, which is where a half2
+wants them after one shift. Packing is a permutation of bits: nothing is rounded, and `unpack` restores the
+checkpoint.
 
 Rows are padded with zeros to a multiple of 32, columns to a multiple of 256.
 """

@@ -1,0 +1,113 @@
+// Host side of the kernels in this folder: one exported function, which launches a kernel by name.
+#include "block_faults.cuh"
+#include "global_faults.cuh"
+#include "shared_faults.cuh"
+#include "warp_faults.cuh"
+
+using namespace sm70_emulator;
+
+namespace {
+
+// One launch; run returns true, so that a dispatcher can return what it ran.
+struct Request {
+    const char* kernel;
+    dim3 grid, block;
+    int shared_bytes;
+    BufferList buffers;
+
+    template <class T>
+    T* pointer(int index) const {
+        return static_cast<T*>(buffers.data[index].address);
+    }
+    template <class Body>
+    bool run(Body body) const {
+        launch(kernel, grid, block, shared_bytes, buffers, body);
+        return true;
+    }
+    bool named(const char* name) const { return std::strcmp(kernel, name) == 0; }
+};
+
+bool run_shared(const Request& r) {
+    if (r.named("exchange_in_block"))
+        return r.run([&] { exchange_in_block(r.pointer<int>(0), r.pointer<int>(1)); });
+    if (r.named("exchange_in_half_warps"))
+        return r.run([&] { exchange_in_half_warps(r.pointer<int>(0), r.pointer<int>(1)); });
+    if (r.named("staggered_readers")) return r.run([&] { staggered_readers(r.pointer<int>(0)); });
+    if (r.named("mixed_widths"))
+        return r.run([&] { mixed_widths(r.pointer<unsigned char>(0), r.pointer<unsigned char>(1)); });
+    return false;
+}
+
+bool run_global(const Request& r) {
+    if (r.named("copy_vectors"))
+        return r.run([&] { copy_vectors(r.pointer<unsigned char>(0), r.pointer<unsigned char>(1)); });
+    if (r.named("sum_by_last_block"))
+        return r.run([&] {
+            sum_by_last_block(
+                r.pointer<int>(0), r.pointer<int>(1), r.pointer<unsigned>(2), r.pointer<int>(3));
+        });
+    if (r.named("read_back")) return r.run([&] { read_back(r.pointer<int>(0), r.pointer<int>(1)); });
+    if (r.named("count_values"))
+        return r.run([&] { count_values(r.pointer<int>(0), r.pointer<int>(1), r.pointer<float>(2)); });
+    if (r.named("wait_for_flag")) return r.run([&] { wait_for_flag(r.pointer<unsigned>(0)); });
+    return false;
+}
+
+template <int a_count, int b_count, int c_count, class Multiply>
+bool run_product(const Request& r, Multiply multiply) {
+    return r.run([&] {
+        multiply_fragments<a_count, b_count, c_count>(
+            r.pointer<uint32_t>(0), r.pointer<uint32_t>(1), r.pointer<float>(2), multiply);
+    });
+}
+
+bool run_warp(const Request& r) {
+    if (r.named("sum_half_warps"))
+        return r.run([&] { sum_half_warps(r.pointer<float>(0), r.pointer<float>(1)); });
+    if (r.named("nested_masks")) return r.run([&] { nested_masks(r.pointer<unsigned>(0)); });
+    if (r.named("all_shuffles")) return r.run([&] { all_shuffles(r.pointer<int>(0), r.pointer<int>(1)); });
+    if (r.named("m8n8k4"))
+        return run_product<2, 2, 8>(r, [](auto& c, auto& a, auto& b) { mma_m8n8k4(c, a, b); });
+    if (r.named("m16n8k8"))
+        return run_product<2, 1, 4>(r, [](auto& c, auto& a, auto& b) { mma_m16n8k8(c, a, b); });
+    if (r.named("m16n8k16"))
+        return run_product<4, 2, 4>(r, [](auto& c, auto& a, auto& b) { mma_m16n8k16(c, a, b); });
+    return false;
+}
+
+bool run_block_kernel(const Request& r) {
+    if (r.named("count_threads")) return r.run([&] { count_threads(r.pointer<int>(0)); });
+    if (r.named("early_exit")) return r.run([&] { early_exit(r.pointer<int>(0)); });
+    if (r.named("only_barriers")) return r.run([&] { only_barriers(); });
+    if (r.named("deep_stack")) return r.run([&] { deep_stack(r.pointer<int>(0)); });
+    if (r.named("intrinsics"))
+        return r.run([&] { intrinsics(r.pointer<uint32_t>(0), r.pointer<uint32_t>(1)); });
+    return false;
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const char* run_fault_kernel(
+    const Buffer* buffers,
+    int count,
+    const char* kernel,
+    const char* fault,
+    int grid_x,
+    int grid_y,
+    int grid_z,
+    int block_x,
+    int block_y,
+    int block_z,
+    int shared_bytes) {
+    return error_text_of([&] {
+        active_fault = fault;
+        const Request request{
+            kernel,
+            dim3(grid_x, grid_y, grid_z),
+            dim3(block_x, block_y, block_z),
+            shared_bytes,
+            {buffers, count}};
+        if (!run_shared(request) && !run_global(request) && !run_warp(request) && !run_block_kernel(request))
+            throw std::invalid_argument(std::string("no such kernel: ") + kernel);
+    });
+}

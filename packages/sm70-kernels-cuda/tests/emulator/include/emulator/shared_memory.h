@@ -1,0 +1,289 @@
+// Dynamic shared memory behind SharedSpan, which checks bounds, alignment, uninitialised reads and data
+// races.
+//
+// Each 4-byte word has one AccessTag: the last writer and the readers since, with the block barrier epoch and
+// the warp clock of the access. Two accesses by different threads are ordered when a __syncthreads lies
+// between them, or, within a warp, a chain of __syncwarp calls; otherwise, if one of them writes, that is a
+// race. Words that see narrower accesses switch to one tag per byte.
+#pragma once
+#include <type_traits>
+
+#include "emulator/scheduler.h"
+
+namespace sm70_emulator {
+
+// One load or store, for the text of an error.
+struct SharedAccess {
+    const char* verb;
+    uint32_t offset;
+    uint32_t bytes;
+    Site site;
+};
+
+[[noreturn]] __attribute__((noinline, cold)) inline void fail_shared(
+    const SharedAccess& access, const std::string& what) {
+    fail(
+        format(
+            "shared %s of %u bytes at byte %u: %s", access.verb, access.bytes, access.offset, what.c_str()),
+        access.site);
+}
+
+[[noreturn]] __attribute__((noinline, cold)) inline void fail_race(
+    const SharedAccess& access, const char* kind, uint32_t other, const char* did) {
+    fail_shared(
+        access,
+        std::string(kind) + " race: " + thread_text(machine.lanes[other]) + " " + did +
+            " it and no barrier orders the two");
+}
+
+// Is an access of thread `other` at its warp clock `clock`, in the current epoch, ordered before the current
+// thread?
+inline bool ordered_in_warp(const Lane& lane, uint32_t other, uint32_t clock) {
+    return other / 32 == lane.linear / 32 && lane.warp->seen[lane.lane][other % 32] >= clock;
+}
+
+// The set of readers has become more than "these lanes of one warp at one clock".
+__attribute__((noinline)) inline void widen_readers(AccessTag& tag, const Lane& lane) {
+    if (tag.readers == Readers::several_warps) return;
+    if (tag.read_warp != lane.linear / 32) {
+        tag.readers = Readers::several_warps;
+        tag.read_clock = lane.linear;
+        return;
+    }
+    const uint32_t clock = lane.warp->clock[lane.lane];
+    if (tag.readers == Readers::one_warp) {
+        bool all_before = true;
+        for (uint32_t rest = tag.read_mask; rest; rest &= rest - 1)
+            all_before &= lane.warp->seen[lane.lane][__builtin_ctz(rest)] >= tag.read_clock;
+        if (all_before) {  // whoever is ordered after this read is ordered after those, too
+            tag.read_clock = clock;
+            tag.read_mask = lane.bit;
+            return;
+        }
+        std::vector<uint32_t>& clocks = machine.shared.listed[&tag];
+        clocks.assign(32, 0);
+        for (uint32_t rest = tag.read_mask; rest; rest &= rest - 1)
+            clocks[__builtin_ctz(rest)] = tag.read_clock;
+        tag.readers = Readers::listed;
+    }
+    machine.shared.listed[&tag][lane.lane] = clock;
+}
+
+inline void note_read(AccessTag& tag, const SharedAccess& access) {
+    const Lane& lane = *machine.current;
+    if (tag.write_epoch == 0)
+        fail_shared(access, "uninitialised read: nothing in this block has written it yet");
+    if (tag.write_epoch == machine.epoch && tag.writer != lane.linear &&
+        !ordered_in_warp(lane, tag.writer, tag.write_clock))
+        fail_race(access, "read-after-write", tag.writer, "wrote");
+    const uint32_t clock = lane.warp->clock[lane.lane];
+    if (tag.read_epoch != machine.epoch) {
+        tag.read_epoch = machine.epoch;
+        tag.read_warp = static_cast<uint8_t>(lane.linear / 32);
+        tag.read_clock = clock;
+        tag.read_mask = lane.bit;
+        tag.readers = Readers::one_warp;
+    } else if (
+        tag.readers == Readers::one_warp && tag.read_warp == lane.linear / 32 && tag.read_clock == clock) {
+        tag.read_mask |= lane.bit;
+    } else {
+        widen_readers(tag, lane);
+    }
+}
+
+// A write must come after all reads of the current epoch.
+__attribute__((noinline)) inline void check_readers(const AccessTag& tag, const SharedAccess& access) {
+    const Lane& lane = *machine.current;
+    const uint32_t first = 32u * tag.read_warp + static_cast<uint32_t>(__builtin_ctz(tag.read_mask));
+    if (tag.readers == Readers::several_warps)
+        fail_race(
+            access, "write-after-read", tag.read_warp == lane.linear / 32 ? tag.read_clock : first, "read");
+    if (tag.read_warp != lane.linear / 32) fail_race(access, "write-after-read", first, "read");
+    const std::vector<uint32_t>* clocks =
+        tag.readers == Readers::listed ? &machine.shared.listed[&tag] : nullptr;
+    for (uint32_t other = 0; other < 32; ++other) {
+        if (other == lane.lane) continue;
+        const uint32_t clock = clocks ? (*clocks)[other] : (tag.read_mask >> other & 1) * tag.read_clock;
+        if (clock && lane.warp->seen[lane.lane][other] < clock)
+            fail_race(access, "write-after-read", 32u * tag.read_warp + other, "read");
+    }
+}
+
+inline void note_write(AccessTag& tag, const SharedAccess& access) {
+    const Lane& lane = *machine.current;
+    if (tag.write_epoch == machine.epoch && tag.writer != lane.linear &&
+        !ordered_in_warp(lane, tag.writer, tag.write_clock))
+        fail_race(access, "write-after-write", tag.writer, "wrote");
+    if (tag.read_epoch == machine.epoch) check_readers(tag, access);
+    tag.write_epoch = machine.epoch;
+    tag.write_clock = lane.warp->clock[lane.lane];
+    tag.writer = static_cast<uint16_t>(lane.linear);
+    tag.read_epoch = 0;
+}
+
+// Switches a word to one tag per byte; each byte inherits what the word saw.
+__attribute__((noinline)) inline void make_fine(uint32_t word) {
+    SharedArena& shared = machine.shared;
+    AccessTag& tag = shared.words[word];
+    for (uint32_t byte = 0; byte < 4; ++byte) {
+        AccessTag& part = shared.fine[4 * word + byte];
+        part = tag;
+        if (tag.readers == Readers::listed) shared.listed[&part] = std::vector<uint32_t>(shared.listed[&tag]);
+    }
+    tag.fine = 1;
+}
+
+template <void (*note)(AccessTag&, const SharedAccess&)>
+inline void note_access(const SharedAccess& access) {
+    SharedArena& shared = machine.shared;
+    const uint32_t end = access.offset + access.bytes;
+    for (uint32_t byte = access.offset; byte < end;) {
+        const uint32_t word = byte / 4;
+        const bool whole = byte % 4 == 0 && end - byte >= 4;
+        if (whole && !shared.words[word].fine) {
+            note(shared.words[word], access);
+            byte += 4;
+            continue;
+        }
+        if (!shared.words[word].fine) make_fine(word);
+        for (const uint32_t stop = std::min(end, 4 * word + 4); byte < stop; ++byte)
+            note(shared.fine[byte], access);
+    }
+}
+
+// First byte of the block's dynamic shared memory. Only a base for SharedSpan: a plain access through it is
+// unchecked.
+inline unsigned char* dynamic_shared() {
+    return machine.shared.base;
+}
+
+// An index that knows where it is used: operator[] has no room for a second parameter.
+struct SharedIndex {
+    template <class Integer, class = std::enable_if_t<std::is_integral<Integer>::value>>
+    SharedIndex(Integer index, Site site = Site::here()) : value(static_cast<uint32_t>(index)), site(site) {}
+
+    uint32_t value;
+    Site site;
+};
+
+template <class T>
+class SharedSpan;
+
+// What SharedSpan::operator[] returns: reads and writes go through load and store.
+template <class T>
+class SharedReference {
+  public:
+    SharedReference(const SharedSpan<T>& span, SharedIndex index) : span_(span), index_(index) {}
+    SharedReference(const SharedReference&) = default;
+
+    operator T() const { return span_.load(index_.value, index_.site); }
+    const SharedReference& operator=(T value) const {
+        span_.store(index_.value, value, index_.site);
+        return *this;
+    }
+    const SharedReference& operator=(const SharedReference& other) const {
+        return *this = static_cast<T>(other);
+    }
+    const SharedReference& operator+=(T value) const {
+        return *this = static_cast<T>(static_cast<T>(*this) + value);
+    }
+    const SharedReference& operator-=(T value) const {
+        return *this = static_cast<T>(static_cast<T>(*this) - value);
+    }
+    const SharedReference& operator*=(T value) const {
+        return *this = static_cast<T>(static_cast<T>(*this) * value);
+    }
+
+  private:
+    const SharedSpan<T>& span_;
+    SharedIndex index_;
+};
+
+// `count` elements of T in dynamic shared memory. The README of this folder has the GPU's version.
+template <class T>
+class SharedSpan {
+    // Not is_trivially_copyable: __half2 has a copy constructor of its own.
+    static_assert(std::is_trivially_destructible<T>::value, "shared memory holds plain data");
+
+  public:
+    SharedSpan(unsigned char* base, uint32_t count, Site site = Site::here()) : count_(count) {
+        const uintptr_t address = reinterpret_cast<uintptr_t>(base),
+                        arena = reinterpret_cast<uintptr_t>(machine.shared.base);
+        const uint64_t bytes = uint64_t{count} * sizeof(T);
+        if (address < arena || address - arena + bytes > machine.shared.bytes)
+            fail(
+                format(
+                    "shared span of %llu bytes at byte %lld of dynamic shared memory, of which the launch "
+                    "gave %u bytes",
+                    static_cast<unsigned long long>(bytes),
+                    static_cast<long long>(address - arena),
+                    machine.shared.bytes),
+                site);
+        offset_ = static_cast<uint32_t>(address - arena);
+        if (offset_ % alignof(T))
+            fail(
+                format(
+                    "shared span at byte %u of dynamic shared memory; its elements need a multiple of %zu",
+                    offset_,
+                    alignof(T)),
+                site);
+    }
+
+    uint32_t size() const { return count_; }
+    T load(uint32_t index, Site site = Site::here()) const { return load_vector<T>(index, site); }
+    void store(uint32_t index, T value, Site site = Site::here()) const {
+        store_vector<T>(index, value, site);
+    }
+    SharedReference<T> operator[](SharedIndex index) const { return SharedReference<T>(*this, index); }
+
+    // sizeof(V) bytes from element `index` on, at an address that is a multiple of sizeof(V).
+    template <class V>
+    V load_vector(uint32_t index, Site site = Site::here()) const {
+        const SharedAccess access{"load", locate<V>("load", index, site), sizeof(V), site};
+        note_access<note_read>(access);
+        V value;
+        std::memcpy(static_cast<void*>(&value), machine.shared.base + access.offset, sizeof(V));
+        return value;
+    }
+
+    template <class V>
+    void store_vector(uint32_t index, V value, Site site = Site::here()) const {
+        const SharedAccess access{"store", locate<V>("store", index, site), sizeof(V), site};
+        note_access<note_write>(access);
+        std::memcpy(machine.shared.base + access.offset, &value, sizeof(V));
+    }
+
+    SharedSpan subspan(uint32_t first, uint32_t count, Site site = Site::here()) const {
+        if (first > count_ || count > count_ - first)
+            fail(
+                format("shared subspan of %u elements from element %u of a span of %u", count, first, count_),
+                site);
+        return SharedSpan(machine.shared.base + offset_ + first * sizeof(T), count, site);
+    }
+
+  private:
+    template <class V>
+    uint32_t locate(const char* verb, uint32_t index, Site site) const {
+        static_assert(
+            sizeof(V) % sizeof(T) == 0 && sizeof(V) <= 16, "a vector of whole elements, at most 16 bytes");
+        constexpr uint32_t elements = sizeof(V) / sizeof(T);
+        if (index >= count_ || elements > count_ - index)
+            fail(
+                format(
+                    "shared %s out of bounds: elements %u to %llu of a span of %u",
+                    verb,
+                    index,
+                    static_cast<unsigned long long>(index) + elements - 1,
+                    count_),
+                site);
+        const uint32_t offset = offset_ + index * static_cast<uint32_t>(sizeof(T));
+        if (offset % alignof(V) || ((sizeof(V) & (sizeof(V) - 1)) == 0 && offset % sizeof(V)))
+            fail(format("misaligned shared %s of %zu bytes at byte %u", verb, sizeof(V), offset), site);
+        return offset;
+    }
+
+    uint32_t offset_ = 0;
+    uint32_t count_;
+};
+
+}  // namespace sm70_emulator

@@ -1,0 +1,135 @@
+"""What the package declares: its provider, the verdicts of its kernels, launches, and the binary's build."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from build_support.fatbin import ARCHITECTURES, build_fatbin, include_folders
+from build_support.libraries import BuildError
+from build_support.nvrtc import compile_source
+from emulated_kernels import PACKAGE
+from sm70_kernels_cuda import binary
+from sm70_kernels_cuda.launch import (
+    AMPERE_ATOM,
+    VARIANTS,
+    VOLTA_ATOM,
+    Variant,
+    atom_of,
+    choose_variant,
+    launch_dequantize,
+    launch_variant,
+)
+from sm70_kernels_cuda.provider import PROVIDER
+from sm70_kernels_cuda.qpn2 import CAPABILITIES, Qpn2NvFp4LinearKernel
+from sm70_kernels_cuda.reference import CpuReferenceNvFp4LinearKernel
+from sm70_policy import registry
+from sm70_policy.capability import Device, Sm, find_card
+from sm70_policy.formats import NVFP4, WeightFormat
+from sm70_policy.problem import ActivationDtype, LinearProblem
+from sm70_policy.provider import LinearKernel
+from sm70_policy.verdict import SUPPORTED, Rejection
+
+V100 = find_card("v100").device
+OTHER_FORMAT = WeightFormat("int4", "u4", 4, 128, "fp16", 2, global_scale=False)
+
+
+def _problem(
+    n: int = 100,
+    k: int = 1536,
+    activation: ActivationDtype = ActivationDtype.FLOAT16,
+    weight_format: WeightFormat = NVFP4,
+) -> LinearProblem:
+    return LinearProblem("layer", weight_format, n, k, activation)
+
+
+def test_the_entry_point_brings_this_provider() -> None:
+    assert PROVIDER in registry.discover().providers
+    assert all(isinstance(kernel, LinearKernel) for kernel in PROVIDER.linear_kernels)
+
+
+def test_loading_the_provider_costs_no_torch() -> None:
+    code = "import sm70_kernels_cuda.provider, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("n", [1, 33, 17408])
+@pytest.mark.parametrize("k", [128, 1536, 17408])
+@pytest.mark.parametrize("sm", sorted(CAPABILITIES), ids=str)
+def test_qpn2_takes_any_n_and_multiples_of_128(n: int, k: int, sm: Sm) -> None:
+    assert Qpn2NvFp4LinearKernel().supports(_problem(n, k), Device.cuda(sm)) == SUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("problem", "device", "code", "words"),
+    [
+        (_problem(k=576), V100, "k-not-multiple", ["128", "K=576"]),
+        (_problem(activation=ActivationDtype.BFLOAT16), V100, "activation-dtype", ["--dtype float16"]),
+        (_problem(weight_format=OTHER_FORMAT), V100, "format", ["nvfp4", "int4"]),
+        (_problem(), Device.cpu(), "capability", ["7.0", "CPU"]),
+        (_problem(), Device.cuda(Sm(6, 1)), "capability", ["6.1"]),
+    ],
+)
+def test_qpn2_says_why_not(problem: LinearProblem, device: Device, code: str, words: list[str]) -> None:
+    verdict = Qpn2NvFp4LinearKernel().supports(problem, device)
+    assert isinstance(verdict, Rejection)
+    assert verdict.code == code
+    assert all(word in str(verdict) for word in words)
+
+
+def test_qpn2_without_its_binary_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binary, "is_present", lambda: False)
+    verdict = Qpn2NvFp4LinearKernel().supports(_problem(), V100)
+    assert isinstance(verdict, Rejection)
+    assert verdict.code == "binary-missing"
+
+
+def test_the_reference_takes_the_cpu_only() -> None:
+    kernel = CpuReferenceNvFp4LinearKernel()
+    assert kernel.supports(_problem(k=576), Device.cpu()) == SUPPORTED
+    for problem, device, code in (
+        (_problem(), V100, "device-kind"),
+        (_problem(k=40), Device.cpu(), "k-not-multiple"),
+        (_problem(weight_format=OTHER_FORMAT), Device.cpu(), "format"),
+    ):
+        verdict = kernel.supports(problem, device)
+        assert isinstance(verdict, Rejection)
+        assert verdict.code == code
+
+
+@pytest.mark.parametrize("atom", [VOLTA_ATOM, AMPERE_ATOM], ids=lambda atom: atom.name)
+@pytest.mark.parametrize("k", [128, 256, 1536, 5120, 17408])
+def test_the_chosen_variant_takes_all_rows_and_leaves_no_warp_idle(atom: object, k: int) -> None:
+    assert atom in (VOLTA_ATOM, AMPERE_ATOM)
+    for m in range(1, 33):
+        variant = choose_variant(m, k, atom)
+        assert variant in VARIANTS
+        assert 8 * variant.token_tiles >= m > 4 * variant.token_tiles - 8
+        smallest = min(item.warps for item in VARIANTS if item.token_tiles == variant.token_tiles)
+        assert variant.warps <= max(smallest, -(-k // 256) * atom.units_per_block)
+
+
+def test_atoms_and_launches() -> None:
+    assert [atom_of(number) for number in (70, 75, 80, 90, 120)] == [VOLTA_ATOM] * 2 + [AMPERE_ATOM] * 3
+    assert launch_variant(Variant(1, 16), 5121, VOLTA_ATOM).grid == (81, 1)
+    assert launch_variant(Variant(1, 8), 5121, AMPERE_ATOM).grid == (321, 1)
+    assert launch_dequantize(17, 257).grid == (2, 2)
+
+
+def test_a_rejected_source_shows_the_compilers_words(tmp_path: object) -> None:
+    from pathlib import Path
+
+    assert isinstance(tmp_path, Path)
+    source = tmp_path / "broken.cu"
+    source.write_text("int f( {", encoding="utf-8")
+    with pytest.raises(BuildError, match=r"broken\.cu for sm_70"):
+        compile_source(source, "sm_70", include_folders(PACKAGE))
+
+
+def test_the_build_is_reproducible_and_holds_every_architecture() -> None:
+    first = build_fatbin(PACKAGE)
+    assert first == build_fatbin(PACKAGE)
+    assert set(ARCHITECTURES) == {"70", "75", "80", "90", "100"}
+    assert binary._resource().read_bytes() == first, "the installed binary is older than its sources"

@@ -1,0 +1,101 @@
+"""The machine code for 7.0 and 7.5, and for 8.0 and 9.0 beside them: tensor cores used, nothing spilled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+import sass
+from build_support.fatbin import include_folders
+from build_support.nvrtc import compile_source
+from emulated_kernels import PACKAGE
+from sm70_kernels_cuda.launch import AMPERE_ATOM, DEQUANTIZE_KERNEL, VARIANTS, VOLTA_ATOM, Variant
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from pathlib import Path
+
+ARCHITECTURES = ("70", "75", "80", "90")
+
+# A block of 16 warps can have 128 registers a thread, one of 8 warps 255; below that, what leaves room for
+# two blocks of 8 warps on a multiprocessor (128), and for M <= 8 for three of them on 8.0 and up (80).
+REGISTER_BUDGET = {
+    ("70", 1): 96,
+    ("75", 1): 96,
+    ("70", 2): 112,
+    ("75", 2): 112,
+    ("70", 4): 168,
+    ("75", 4): 168,
+    ("80", 1): 80,
+    ("90", 1): 80,
+    ("80", 2): 96,
+    ("90", 2): 96,
+    ("80", 4): 112,
+    ("90", 4): 112,
+}
+SHARED_BUDGET = 48 * 1024
+
+
+@dataclass(frozen=True)
+class MachineCode:
+    """The kernels of one architecture."""
+
+    architecture: str
+    resources: dict[str, sass.Resources]
+    instructions: dict[str, Counter[str]]
+
+
+@pytest.fixture(scope="module", params=ARCHITECTURES)
+def code(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> MachineCode:
+    cubin: Path = tmp_path_factory.mktemp("cubin") / f"sm_{request.param}.cubin"
+    source = PACKAGE / "csrc" / "sm70_kernels.cu"
+    cubin.write_bytes(compile_source(source, f"sm_{request.param}", include_folders(PACKAGE)))
+    return MachineCode(request.param, sass.resources(cubin), sass.instructions(cubin))
+
+
+def test_the_binary_holds_exactly_the_kernels_that_are_launched(code: MachineCode) -> None:
+    assert set(code.resources) == {DEQUANTIZE_KERNEL, *(variant.kernel for variant in VARIANTS)}
+
+
+def test_nothing_is_spilled(code: MachineCode) -> None:
+    for name, used in code.resources.items():
+        assert (used.stack, used.local) == (0, 0), f"{name} on sm_{code.architecture}: {used}"
+        assert not any(op.startswith(("STL", "LDL")) for op in code.instructions[name]), name
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.kernel)
+def test_registers_and_shared_memory_are_within_budget(code: MachineCode, variant: Variant) -> None:
+    used = code.resources[variant.kernel].registers
+    assert used <= REGISTER_BUDGET[code.architecture, variant.token_tiles]
+    assert used * variant.warps * 32 <= 65536
+    atom = VOLTA_ATOM if code.architecture < "80" else AMPERE_ATOM
+    assert variant.shared_bytes(atom) <= SHARED_BUDGET
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.kernel)
+def test_tensor_cores_do_the_products(code: MachineCode, variant: Variant) -> None:
+    counts = code.instructions[variant.kernel]
+    if code.architecture < "80":
+        steps = [counts[f"HMMA.884.F32.F32.STEP{step}"] for step in range(4)]
+        # A unit has 4 chunks of 4 words; each word feeds two products for each token tile.
+        assert min(steps) == max(steps) >= 32 * variant.token_tiles
+    else:
+        assert counts["HMMA.16816.F32"] >= 16 * variant.token_tiles
+    # An emulated m8n8k4 is a routine of 12 SHFL and 32 FFMA; the epilogue alone has an FFMA for each output.
+    assert counts["FFMA"] < 32, "a product was emulated"
+    assert not any(op.startswith("SHFL") for op in counts), "a product was emulated"
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.kernel)
+def test_a_unit_is_four_wide_loads_and_one_of_scales(code: MachineCode, variant: Variant) -> None:
+    counts = code.instructions[variant.kernel]
+    streaming = {op: count for op, count in counts.items() if op.startswith("LDG.E.NA.")}
+    wide = sum(count for op, count in streaming.items() if ".128." in op)
+    scales = sum(count for op, count in streaming.items() if ".64." in op)
+    assert wide == 4 * scales > 0
+    assert wide + scales == sum(streaming.values()), streaming
+    # Activations come 16 bytes at a time as well: two loads for each token tile and chunk.
+    activations = sum(count for op, count in counts.items() if op.startswith("LDG.E.128"))
+    assert activations == 8 * variant.token_tiles
