@@ -1,0 +1,83 @@
+"""What belongs to the engine whose model is being built: its policy, its report, its activation dtype.
+
+Nothing here is a setting of the process. The policy is read from vLLM's current configuration whenever it is
+needed, so two engines in one process never see each other's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from typing import Any
+
+from sm70_policy.capability import Device, Sm
+from sm70_policy.route import Policy
+from sm70_policy.settings import Settings
+from sm70_policy.vllm.report import Report
+
+# Not named like a section of the settings, which start with `sm70`.
+_FINGERPRINT = "_sm70_routes"
+
+_reports: dict[int, Report] = {}
+
+
+def current_config() -> Any | None:
+    """The configuration of the engine that vLLM is building; None outside of one."""
+    from vllm.config import get_current_vllm_config_or_none
+
+    return get_current_vllm_config_or_none()
+
+
+def policy_of(config: Any | None) -> Policy:
+    """The policy that a vLLM configuration asks for.
+
+    Raises:
+        SettingsError: The suite's part of `additional_config` is malformed.
+    """
+    from vllm import envs
+
+    additional = getattr(config, "additional_config", None)
+    settings = Settings.from_mapping(additional) if isinstance(additional, dict) else Settings()
+    return Policy(settings=settings, disabled=frozenset(name.strip() for name in envs.VLLM_DISABLED_KERNELS))
+
+
+def report_of(config: Any | None, policy: Policy, device: Device) -> Report:
+    """The report of the engine that `config` belongs to; a fresh one without an engine.
+
+    vLLM copies its configuration for the language model inside a multimodal model and for a draft model, and
+    the copies share the compilation configuration. That object therefore stands for the engine.
+    """
+    if config is None:
+        return Report(policy, device, routes_file=None)
+    anchor = config.compilation_config
+    report = _reports.get(id(anchor))
+    if report is None:
+        writes = config.parallel_config.rank == 0 and config.parallel_config.data_parallel_rank == 0
+        report = Report(policy, device, policy.settings.sm70_report.routes_file if writes else None)
+        _reports[id(anchor)] = report
+        weakref.finalize(anchor, _reports.pop, id(anchor), None)
+    return report
+
+
+def fingerprint(config: Any | None, layer: str, served_by: str) -> None:
+    """Make a layer's kernel part of what vLLM hashes to find compiled graphs in its cache.
+
+    The settings are part of that hash already, but the choice also depends on which packages are installed,
+    in which version. Two kernels whose tensors have the same names and shapes would otherwise share a graph.
+    The mapping is replaced and not changed, since the user may have passed one mapping to two engines.
+    """
+    if config is None or not isinstance(config.additional_config, dict):
+        return
+    before = config.additional_config.get(_FINGERPRINT, "")
+    digest = hashlib.sha256(f"{before}\n{layer}\n{served_by}".encode()).hexdigest()
+    config.additional_config = {**config.additional_config, _FINGERPRINT: digest}
+
+
+def platform_device(platform: Any) -> Device | None:
+    """The device that a vLLM platform object stands for; None for platforms without kernels of the suite."""
+    if platform.is_cpu():
+        return Device.cpu()
+    capability = platform.get_device_capability() if platform.is_cuda() else None
+    if capability is None:
+        return None
+    return Device.cuda(Sm(capability.major, capability.minor), str(platform.get_device_name()))
