@@ -101,8 +101,8 @@ def choose_variant(m: int, k: int, atom: Atom) -> Variant:
     tiles = 1 if m <= TOKEN_TILE else 2 if m <= 2 * TOKEN_TILE else 4
     units = -(-k // BLOCK_COLUMNS) * atom.units_per_block
     fitting = [item for item in VARIANTS if item.token_tiles == tiles]
-    # More warps than units leave some idle, yet fewer would take two units one after the other: 8 warps beat 4
-    # on the 6 units of 5120 x 1536 (H200, 4.7 us against 5.7 us). Half of them idle is too many.
+    # More warps than units leave some idle, yet fewer would take two units one after the other. Half of them
+    # idle is too many.
     busy = [item for item in fitting if item.warps <= atom.warps and item.warps < 2 * units]
     return max(busy, key=lambda item: item.warps) if busy else fitting[0]
 
