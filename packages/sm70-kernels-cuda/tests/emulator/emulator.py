@@ -60,13 +60,20 @@ class DeviceBuffer:
     more, lie on either side, so that an access out of bounds does not land in another buffer.
     """
 
-    def __init__(self, name: str, array: NDArray[Any], *, writable: bool = False) -> None:
-        """Copy `array`; the kernel may store to it only when `writable`."""
+    def __init__(
+        self, name: str, array: NDArray[Any], *, writable: bool = False, from_previous_kernel: bool = False
+    ) -> None:
+        """Copy `array`; the kernel may store to it only when `writable`.
+
+        `from_previous_kernel` says that the kernel ahead in the stream writes it and may still run: each
+        thread must call wait_for_previous_kernel before it loads from this buffer or stores to any.
+        """
         guard = max(SMALLEST_GUARD, array.nbytes)
         storage = np.empty(array.nbytes + 2 * guard + BUFFER_ALIGNMENT, np.uint8)
         start = guard + (-(storage.ctypes.data + guard)) % BUFFER_ALIGNMENT
         self.name = name
         self.writable = writable
+        self.from_previous_kernel = from_previous_kernel
         self.array: NDArray[Any] = (
             storage[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
         )
@@ -85,6 +92,7 @@ class _CBuffer(ctypes.Structure):
         ("address", ctypes.c_void_p),
         ("bytes", ctypes.c_uint64),
         ("writable", ctypes.c_int32),
+        ("from_previous_kernel", ctypes.c_int32),
         ("name", ctypes.c_char_p),
     )
 
@@ -123,7 +131,13 @@ class EmulatedLibrary:
         buffers = [*registered, *(value for value in arguments if isinstance(value, DeviceBuffer))]
         table = (_CBuffer * len(buffers))(
             *(
-                _CBuffer(buffer.address, buffer.array.nbytes, int(buffer.writable), buffer.name.encode())
+                _CBuffer(
+                    buffer.address,
+                    buffer.array.nbytes,
+                    int(buffer.writable),
+                    int(buffer.from_previous_kernel),
+                    buffer.name.encode(),
+                )
                 for buffer in buffers
             )
         )

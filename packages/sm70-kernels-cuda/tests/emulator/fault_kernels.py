@@ -34,15 +34,23 @@ class Kernel:
     grid: tuple[int, int, int] = (1, 1, 1)
     shared: int = 256
     read_only: frozenset[int] = field(default_factory=lambda: frozenset({0}))
+    from_previous: frozenset[int] = frozenset()
+    cluster: int = 0  # blocks of a cluster; 0 launches without one
 
     def run(self, library: EmulatedLibrary, fault: str = "") -> list[NDArray[Any]]:
         """Launch once with one thing broken, or nothing; return the buffers."""
         buffers = [
-            DeviceBuffer(f"buffer {index}", array, writable=index not in self.read_only)
+            DeviceBuffer(
+                f"buffer {index}",
+                array,
+                writable=index not in self.read_only,
+                from_previous_kernel=index in self.from_previous,
+            )
             for index, array in enumerate(self.buffers)
         ]
         names = (ctypes.c_char_p(self.name.encode()), ctypes.c_char_p(fault.encode()))
-        library.call("run_fault_kernel", *names, *self.grid, *self.block, self.shared, registered=buffers)
+        sizes = (*self.grid, *self.block, self.shared, self.cluster)
+        library.call("run_fault_kernel", *names, *sizes, registered=buffers)
         return [buffer.array for buffer in buffers]
 
 

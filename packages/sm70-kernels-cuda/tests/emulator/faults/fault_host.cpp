@@ -1,18 +1,21 @@
 // Host side of the kernels in this folder: one exported function, which launches a kernel by name.
 #include "block_faults.cuh"
+#include "cluster_faults.cuh"
 #include "global_faults.cuh"
 #include "shared_faults.cuh"
+#include "transaction_faults.cuh"
 #include "warp_faults.cuh"
 
 using namespace sm70_emulator;
 
 namespace {
 
-// One launch; run returns true, so that a dispatcher can return what it ran.
+// One launch, with a cluster unless its size is 0; run returns true, so that a dispatcher can return what it
+// ran.
 struct Request {
     const char* kernel;
     dim3 grid, block;
-    int shared_bytes;
+    int shared_bytes, cluster_size;
     BufferList buffers;
 
     template <class T>
@@ -21,7 +24,10 @@ struct Request {
     }
     template <class Body>
     bool run(Body body) const {
-        launch(kernel, grid, block, shared_bytes, buffers, body);
+        if (cluster_size)
+            launch(kernel, grid, block, shared_bytes, buffers, body, static_cast<uint32_t>(cluster_size));
+        else
+            launch(kernel, grid, block, shared_bytes, buffers, body);
         return true;
     }
     bool named(const char* name) const { return std::strcmp(kernel, name) == 0; }
@@ -85,6 +91,25 @@ bool run_block_kernel(const Request& r) {
     return false;
 }
 
+bool run_sm90(const Request& r) {
+    if (r.named("exchange_in_cluster"))
+        return r.run([&] { exchange_in_cluster(r.pointer<float>(0), r.pointer<float>(1)); });
+    if (r.named("sum_over_cluster"))
+        return r.run([&] { sum_over_cluster(r.pointer<float>(0), r.pointer<float>(1)); });
+    if (r.named("order_by_cluster"))
+        return r.run([&] { order_by_cluster(r.pointer<int>(0), r.pointer<int>(1), r.pointer<int>(2)); });
+    if (r.named("multiply_in_cluster")) return r.run([&] { multiply_in_cluster(r.pointer<float>(0)); });
+    if (r.named("send_in_cluster"))
+        return r.run([&] { send_in_cluster(r.pointer<float>(0), r.pointer<float>(1), r.pointer<float>(2)); });
+    if (r.named("sum_copied_chunks"))
+        return r.run([&] { sum_copied_chunks(r.pointer<int>(0), r.pointer<int>(1)); });
+    if (r.named("add_after_previous"))
+        return r.run([&] {
+            add_after_previous(r.pointer<int>(0), r.pointer<int>(1), r.pointer<int>(2), r.pointer<int>(3));
+        });
+    return false;
+}
+
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) const char* run_fault_kernel(
@@ -98,7 +123,8 @@ extern "C" __attribute__((visibility("default"))) const char* run_fault_kernel(
     int block_x,
     int block_y,
     int block_z,
-    int shared_bytes) {
+    int shared_bytes,
+    int cluster_size) {
     return error_text_of([&] {
         active_fault = fault;
         const Request request{
@@ -106,8 +132,10 @@ extern "C" __attribute__((visibility("default"))) const char* run_fault_kernel(
             dim3(grid_x, grid_y, grid_z),
             dim3(block_x, block_y, block_z),
             shared_bytes,
+            cluster_size,
             {buffers, count}};
-        if (!run_shared(request) && !run_global(request) && !run_warp(request) && !run_block_kernel(request))
+        if (!run_shared(request) && !run_global(request) && !run_warp(request) &&
+            !run_block_kernel(request) && !run_sm90(request))
             throw std::invalid_argument(std::string("no such kernel: ") + kernel);
     });
 }

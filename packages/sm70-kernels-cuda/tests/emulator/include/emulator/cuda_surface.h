@@ -5,10 +5,13 @@
 
 #include <cmath>
 
+#include "emulator/cluster.h"
 #include "emulator/collectives.h"
 #include "emulator/global_memory.h"
 #include "emulator/mma.h"
+#include "emulator/previous_kernel.h"
 #include "emulator/shared_memory.h"
+#include "emulator/transaction.h"
 
 #undef __global__
 #undef __device__
@@ -22,7 +25,7 @@
 #define __launch_bounds__(...)
 
 #define threadIdx (static_cast<const uint3&>(::sm70_emulator::machine.current->thread))
-#define blockIdx (static_cast<const uint3&>(::sm70_emulator::machine.block_index))
+#define blockIdx (static_cast<const uint3&>(::sm70_emulator::machine.block->index))
 #define blockDim (static_cast<const dim3&>(::sm70_emulator::machine.block_size))
 #define gridDim (static_cast<const dim3&>(::sm70_emulator::machine.grid_size))
 

@@ -8,7 +8,7 @@
 namespace sm70_emulator {
 
 // Reads of writable memory that a thread may make without giving way. More is a loop that waits for another
-// thread, which never runs: blocks follow one another and threads change only at barriers and warp
+// thread, which never runs: clusters follow one another and threads change only at barriers and warp
 // collectives.
 constexpr uint32_t poll_limit = 1u << 24;
 
@@ -20,7 +20,7 @@ struct GlobalAccess {
 };
 
 inline uint32_t launch_thread(const Lane& lane) {
-    return machine.block_number * machine.threads + lane.linear;
+    return machine.block->number * machine.threads + lane.linear;
 }
 
 [[noreturn]] __attribute__((noinline, cold)) inline void fail_global(
@@ -57,18 +57,41 @@ inline uint32_t launch_thread(const Lane& lane) {
             static_cast<long long>(access.address - nearest->begin)));
 }
 
-inline GlobalBuffer& find_buffer(const GlobalAccess& access) {
+// The buffer that holds all bytes of an access at a multiple of `alignment`.
+inline GlobalBuffer& find_buffer(const GlobalAccess& access, uint32_t alignment) {
     for (GlobalBuffer& buffer : machine.buffers)
         if (access.address >= buffer.begin && access.address < buffer.end &&
             access.bytes <= buffer.end - access.address) {
-            if (access.address % access.bytes)
+            if (access.address % alignment)
                 fail_global(
-                    access,
-                    &buffer,
-                    format("misaligned: the address must be a multiple of %u", access.bytes));
+                    access, &buffer, format("misaligned: the address must be a multiple of %u", alignment));
             return buffer;
         }
     fail_outside(access);
+}
+
+inline GlobalBuffer& find_buffer(const GlobalAccess& access) {
+    return find_buffer(access, access.bytes);
+}
+
+// The kernel before may run until the thread has waited for it: what it writes is not there yet.
+inline void check_previous_read(const GlobalAccess& access, const GlobalBuffer& buffer) {
+    if (buffer.from_previous_kernel && !machine.current->previous_finished)
+        fail_global(
+            access,
+            &buffer,
+            "read before the previous kernel has finished: this thread has not called "
+            "wait_for_previous_kernel");
+}
+
+// And what it reads may not be overwritten yet.
+inline void check_previous_write(const GlobalAccess& access, const GlobalBuffer& buffer) {
+    if (machine.follows_previous_kernel && !machine.current->previous_finished)
+        fail_global(
+            access,
+            &buffer,
+            "written before the previous kernel has finished: this thread has not called "
+            "wait_for_previous_kernel");
 }
 
 inline std::string launch_thread_text(uint32_t number) {
@@ -86,13 +109,18 @@ inline void count_poll(const GlobalAccess& access, const GlobalBuffer& buffer) {
                 poll_limit));
 }
 
-// A byte written in this launch by another thread may be read after a __syncthreads of the same block, or
-// across blocks after store, __threadfence, atomic in the writer's block and an atomic in the reader's block.
+// A byte written in this launch by another thread may be read after a __syncthreads of the same block, after
+// a cluster barrier of the same cluster, or across blocks after store, __threadfence, atomic in the writer's
+// block and an atomic in the reader's block.
 inline void check_visible(const GlobalAccess& access, const GlobalBuffer& buffer, const WriteEntry& entry) {
     const uint32_t writer = entry.writer_plus_one - 1;
-    const uint32_t block = writer / machine.threads;
-    if (block == machine.block_number) {
-        if (entry.epoch == machine.epoch)
+    const uint32_t block = writer / machine.threads, own = machine.block->number;
+    // The cluster divides the grid's x, so its blocks have consecutive numbers.
+    if (block / machine.cluster.size == own / machine.cluster.size &&
+        machine.current->cluster_waited > entry.cluster)
+        return;
+    if (block == own) {
+        if (entry.epoch == machine.block->epoch)
             fail_global(
                 access,
                 &buffer,
@@ -100,7 +128,7 @@ inline void check_visible(const GlobalAccess& access, const GlobalBuffer& buffer
                     " wrote it and no __syncthreads orders the two");
     } else if (machine.fences[writer] == entry.fences) {
         fail_global(access, &buffer, launch_thread_text(writer) + " wrote it without a __threadfence after");
-    } else if (!machine.block_atomics[block] || !machine.block_atomics[machine.block_number]) {
+    } else if (!machine.block_atomics[block] || !machine.block_atomics[own]) {
         fail_global(
             access,
             &buffer,
@@ -119,6 +147,7 @@ inline void note_load(const GlobalAccess& access, const GlobalBuffer& buffer) {
 
 inline void note_store(const GlobalAccess& access, GlobalBuffer& buffer) {
     if (!buffer.writable) fail_global(access, &buffer, "the buffer is registered as read-only");
+    check_previous_write(access, buffer);
     const uint32_t self = launch_thread(*machine.current);
     WriteEntry* entries = &buffer.writes[access.address - buffer.begin];
     for (uint32_t byte = 0; byte < access.bytes; ++byte) {
@@ -128,7 +157,8 @@ inline void note_store(const GlobalAccess& access, GlobalBuffer& buffer) {
                 &buffer,
                 "write-write race: " + launch_thread_text(entries[byte].writer_plus_one - 1) +
                     " wrote it in the same launch");
-        entries[byte] = WriteEntry{self + 1, machine.epoch, machine.fences[self]};
+        entries[byte] = WriteEntry{
+            self + 1, machine.block->epoch, machine.fences[self], machine.current->cluster_arrived};
     }
 }
 
@@ -144,6 +174,7 @@ T load_global(const void* pointer, Site site = Site::here()) {
     require_loadable<T>();
     const GlobalAccess access{"load", reinterpret_cast<uintptr_t>(pointer), sizeof(T), site};
     const GlobalBuffer& buffer = find_buffer(access);
+    check_previous_read(access, buffer);
     if (buffer.writable) note_load(access, buffer);
     T value;
     std::memcpy(static_cast<void*>(&value), pointer, sizeof(T));
@@ -163,8 +194,9 @@ T atomic_add(T* pointer, T value, Site site) {
     const GlobalAccess access{"atomicAdd", reinterpret_cast<uintptr_t>(pointer), sizeof(T), site};
     const GlobalBuffer& buffer = find_buffer(access);
     if (!buffer.writable) fail_global(access, &buffer, "the buffer is registered as read-only");
+    check_previous_write(access, buffer);
     count_poll(access, buffer);
-    machine.block_atomics[machine.block_number] = 1;
+    machine.block_atomics[machine.block->number] = 1;
     T before;
     std::memcpy(&before, pointer, sizeof(T));
     // Signed overflow wraps on the GPU.

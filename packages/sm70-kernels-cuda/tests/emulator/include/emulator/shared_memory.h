@@ -3,8 +3,9 @@
 //
 // Each 4-byte word has one AccessTag: the last writer and the readers since, with the block barrier epoch and
 // the warp clock of the access. Two accesses by different threads are ordered when a __syncthreads lies
-// between them, or, within a warp, a chain of __syncwarp calls; otherwise, if one of them writes, that is a
-// race. Words that see narrower accesses switch to one tag per byte.
+// between them, or, within a warp, a chain of __syncwarp calls, or when the first came before the thread's
+// arrival at a cluster barrier that the second thread has waited for; otherwise, if one of them writes, that
+// is a race. Words that see narrower accesses switch to one tag per byte.
 #pragma once
 #include <type_traits>
 
@@ -32,22 +33,50 @@ struct SharedAccess {
     const SharedAccess& access, const char* kind, uint32_t other, const char* did) {
     fail_shared(
         access,
-        std::string(kind) + " race: " + thread_text(machine.lanes[other]) + " " + did +
+        std::string(kind) + " race: " + numbered_text(other) + " " + did +
             " it and no barrier orders the two");
 }
 
 // Is an access of thread `other` at its warp clock `clock`, in the current epoch, ordered before the current
 // thread?
 inline bool ordered_in_warp(const Lane& lane, uint32_t other, uint32_t clock) {
-    return other / 32 == lane.linear / 32 && lane.warp->seen[lane.lane][other % 32] >= clock;
+    return other / 32 == lane.number / 32 && lane.warp->seen[lane.lane][other % 32] >= clock;
+}
+
+// The same for an access of any thread of the cluster that had arrived at `arrived` cluster barriers before.
+inline bool ordered_in_cluster(const Lane& lane, uint32_t arrived) {
+    return lane.cluster_waited > arrived;
+}
+
+// Is the last write, by a thread of this block, ordered before the current thread?
+inline bool write_ordered(const AccessTag& tag, const Lane& lane) {
+    return tag.write_epoch != machine.block->epoch || tag.writer == lane.number ||
+           ordered_in_warp(lane, tag.writer, tag.write_clock) || ordered_in_cluster(lane, tag.write_cluster);
+}
+
+// What was written in another way than by a store of this block has rules of its own.
+__attribute__((noinline)) inline void check_origin(
+    const AccessTag& tag, const SharedAccess& access, const char* race, const char* participle) {
+    const Lane& lane = *machine.current;
+    if (tag.origin == Origin::barrier) fail_shared(access, "a TransactionBarrier lies there");
+    if (tag.origin == Origin::copy && !machine.block->transactions[tag.transaction].waited[lane.linear])
+        fail_shared(
+            access,
+            std::string(participle) + " before the copy was waited for: " + numbered_text(tag.writer) +
+                " copied there, and this thread has not waited for the TransactionBarrier");
+    if (tag.origin == Origin::peer && !ordered_in_cluster(lane, tag.write_cluster))
+        fail_shared(
+            access,
+            std::string(race) + " race: " + numbered_text(tag.writer) +
+                " stored it with store_peer and no cluster barrier orders the two");
 }
 
 // The set of readers has become more than "these lanes of one warp at one clock".
 __attribute__((noinline)) inline void widen_readers(AccessTag& tag, const Lane& lane) {
     if (tag.readers == Readers::several_warps) return;
-    if (tag.read_warp != lane.linear / 32) {
+    if (tag.read_warp != lane.number / 32) {
         tag.readers = Readers::several_warps;
-        tag.read_clock = lane.linear;
+        tag.read_clock = lane.number;
         return;
     }
     const uint32_t clock = lane.warp->clock[lane.lane];
@@ -60,47 +89,51 @@ __attribute__((noinline)) inline void widen_readers(AccessTag& tag, const Lane& 
             tag.read_mask = lane.bit;
             return;
         }
-        std::vector<uint32_t>& clocks = machine.shared.listed[&tag];
+        std::vector<uint32_t>& clocks = machine.block->shared.listed[&tag];
         clocks.assign(32, 0);
         for (uint32_t rest = tag.read_mask; rest; rest &= rest - 1)
             clocks[__builtin_ctz(rest)] = tag.read_clock;
         tag.readers = Readers::listed;
     }
-    machine.shared.listed[&tag][lane.lane] = clock;
+    machine.block->shared.listed[&tag][lane.lane] = clock;
 }
 
 inline void note_read(AccessTag& tag, const SharedAccess& access) {
     const Lane& lane = *machine.current;
     if (tag.write_epoch == 0)
         fail_shared(access, "uninitialised read: nothing in this block has written it yet");
-    if (tag.write_epoch == machine.epoch && tag.writer != lane.linear &&
-        !ordered_in_warp(lane, tag.writer, tag.write_clock))
+    if (tag.origin != Origin::block)
+        check_origin(tag, access, "read-after-write", "read");
+    else if (!write_ordered(tag, lane))
         fail_race(access, "read-after-write", tag.writer, "wrote");
-    const uint32_t clock = lane.warp->clock[lane.lane];
-    if (tag.read_epoch != machine.epoch) {
-        tag.read_epoch = machine.epoch;
-        tag.read_warp = static_cast<uint8_t>(lane.linear / 32);
+    const uint32_t clock = lane.warp->clock[lane.lane], epoch = machine.block->epoch;
+    // Whoever is ordered after this read is ordered after those of earlier epochs and cluster barriers, too.
+    if (tag.read_epoch != epoch || lane.cluster_waited >= tag.read_cluster) {
+        tag.read_epoch = epoch;
+        tag.read_warp = static_cast<uint8_t>(lane.number / 32);
         tag.read_clock = clock;
         tag.read_mask = lane.bit;
         tag.readers = Readers::one_warp;
     } else if (
-        tag.readers == Readers::one_warp && tag.read_warp == lane.linear / 32 && tag.read_clock == clock) {
+        tag.readers == Readers::one_warp && tag.read_warp == lane.number / 32 && tag.read_clock == clock) {
         tag.read_mask |= lane.bit;
     } else {
         widen_readers(tag, lane);
     }
+    tag.read_cluster = std::max(tag.read_cluster, lane.cluster_arrived + 1);
 }
 
 // A write must come after all reads of the current epoch.
 __attribute__((noinline)) inline void check_readers(const AccessTag& tag, const SharedAccess& access) {
     const Lane& lane = *machine.current;
+    if (lane.cluster_waited >= tag.read_cluster) return;
     const uint32_t first = 32u * tag.read_warp + static_cast<uint32_t>(__builtin_ctz(tag.read_mask));
     if (tag.readers == Readers::several_warps)
         fail_race(
-            access, "write-after-read", tag.read_warp == lane.linear / 32 ? tag.read_clock : first, "read");
-    if (tag.read_warp != lane.linear / 32) fail_race(access, "write-after-read", first, "read");
+            access, "write-after-read", tag.read_warp == lane.number / 32 ? tag.read_clock : first, "read");
+    if (tag.read_warp != lane.number / 32) fail_race(access, "write-after-read", first, "read");
     const std::vector<uint32_t>* clocks =
-        tag.readers == Readers::listed ? &machine.shared.listed[&tag] : nullptr;
+        tag.readers == Readers::listed ? &machine.block->shared.listed[&tag] : nullptr;
     for (uint32_t other = 0; other < 32; ++other) {
         if (other == lane.lane) continue;
         const uint32_t clock = clocks ? (*clocks)[other] : (tag.read_mask >> other & 1) * tag.read_clock;
@@ -109,21 +142,28 @@ __attribute__((noinline)) inline void check_readers(const AccessTag& tag, const 
     }
 }
 
+inline void set_writer(AccessTag& tag, const Lane& lane, Origin origin, uint32_t epoch) {
+    tag.write_epoch = epoch;
+    tag.write_clock = lane.warp->clock[lane.lane];
+    tag.write_cluster = lane.cluster_arrived;
+    tag.writer = static_cast<uint16_t>(lane.number);
+    tag.origin = origin;
+    tag.read_epoch = 0;
+    tag.read_cluster = 0;
+}
+
 inline void note_write(AccessTag& tag, const SharedAccess& access) {
     const Lane& lane = *machine.current;
-    if (tag.write_epoch == machine.epoch && tag.writer != lane.linear &&
-        !ordered_in_warp(lane, tag.writer, tag.write_clock))
+    if (tag.origin != Origin::block)
+        check_origin(tag, access, "write-after-write", "written");
+    else if (!write_ordered(tag, lane))
         fail_race(access, "write-after-write", tag.writer, "wrote");
-    if (tag.read_epoch == machine.epoch) check_readers(tag, access);
-    tag.write_epoch = machine.epoch;
-    tag.write_clock = lane.warp->clock[lane.lane];
-    tag.writer = static_cast<uint16_t>(lane.linear);
-    tag.read_epoch = 0;
+    if (tag.read_epoch == machine.block->epoch) check_readers(tag, access);
+    set_writer(tag, lane, Origin::block, machine.block->epoch);
 }
 
 // Switches a word to one tag per byte; each byte inherits what the word saw.
-__attribute__((noinline)) inline void make_fine(uint32_t word) {
-    SharedArena& shared = machine.shared;
+__attribute__((noinline)) inline void make_fine(SharedArena& shared, uint32_t word) {
     AccessTag& tag = shared.words[word];
     for (uint32_t byte = 0; byte < 4; ++byte) {
         AccessTag& part = shared.fine[4 * word + byte];
@@ -133,28 +173,27 @@ __attribute__((noinline)) inline void make_fine(uint32_t word) {
     tag.fine = 1;
 }
 
-template <void (*note)(AccessTag&, const SharedAccess&)>
-inline void note_access(const SharedAccess& access) {
-    SharedArena& shared = machine.shared;
+// Calls `note` with each tag of the access's bytes.
+template <class Note>
+inline void for_each_tag(SharedArena& shared, const SharedAccess& access, Note note) {
     const uint32_t end = access.offset + access.bytes;
     for (uint32_t byte = access.offset; byte < end;) {
         const uint32_t word = byte / 4;
         const bool whole = byte % 4 == 0 && end - byte >= 4;
         if (whole && !shared.words[word].fine) {
-            note(shared.words[word], access);
+            note(shared.words[word]);
             byte += 4;
             continue;
         }
-        if (!shared.words[word].fine) make_fine(word);
-        for (const uint32_t stop = std::min(end, 4 * word + 4); byte < stop; ++byte)
-            note(shared.fine[byte], access);
+        if (!shared.words[word].fine) make_fine(shared, word);
+        for (const uint32_t stop = std::min(end, 4 * word + 4); byte < stop; ++byte) note(shared.fine[byte]);
     }
 }
 
 // First byte of the block's dynamic shared memory. Only a base for SharedSpan: a plain access through it is
 // unchecked.
 inline unsigned char* dynamic_shared() {
-    return machine.shared.base;
+    return machine.block->shared.base;
 }
 
 // An index that knows where it is used: operator[] has no room for a second parameter.
@@ -208,16 +247,16 @@ class SharedSpan {
   public:
     SharedSpan(unsigned char* base, uint32_t count, Site site = Site::here()) : count_(count) {
         const uintptr_t address = reinterpret_cast<uintptr_t>(base),
-                        arena = reinterpret_cast<uintptr_t>(machine.shared.base);
+                        arena = reinterpret_cast<uintptr_t>(machine.block->shared.base);
         const uint64_t bytes = uint64_t{count} * sizeof(T);
-        if (address < arena || address - arena + bytes > machine.shared.bytes)
+        if (address < arena || address - arena + bytes > machine.block->shared.bytes)
             fail(
                 format(
                     "shared span of %llu bytes at byte %lld of dynamic shared memory, of which the launch "
                     "gave %u bytes",
                     static_cast<unsigned long long>(bytes),
                     static_cast<long long>(address - arena),
-                    machine.shared.bytes),
+                    machine.block->shared.bytes),
                 site);
         offset_ = static_cast<uint32_t>(address - arena);
         if (offset_ % alignof(T))
@@ -240,17 +279,19 @@ class SharedSpan {
     template <class V>
     V load_vector(uint32_t index, Site site = Site::here()) const {
         const SharedAccess access{"load", locate<V>("load", index, site), sizeof(V), site};
-        note_access<note_read>(access);
+        SharedArena& shared = machine.block->shared;
+        for_each_tag(shared, access, [&](AccessTag& tag) { note_read(tag, access); });
         V value;
-        std::memcpy(static_cast<void*>(&value), machine.shared.base + access.offset, sizeof(V));
+        std::memcpy(static_cast<void*>(&value), shared.base + access.offset, sizeof(V));
         return value;
     }
 
     template <class V>
     void store_vector(uint32_t index, V value, Site site = Site::here()) const {
         const SharedAccess access{"store", locate<V>("store", index, site), sizeof(V), site};
-        note_access<note_write>(access);
-        std::memcpy(machine.shared.base + access.offset, &value, sizeof(V));
+        SharedArena& shared = machine.block->shared;
+        for_each_tag(shared, access, [&](AccessTag& tag) { note_write(tag, access); });
+        std::memcpy(shared.base + access.offset, &value, sizeof(V));
     }
 
     SharedSpan subspan(uint32_t first, uint32_t count, Site site = Site::here()) const {
@@ -258,15 +299,11 @@ class SharedSpan {
             fail(
                 format("shared subspan of %u elements from element %u of a span of %u", count, first, count_),
                 site);
-        return SharedSpan(machine.shared.base + offset_ + first * sizeof(T), count, site);
+        return SharedSpan(machine.block->shared.base + offset_ + first * sizeof(T), count, site);
     }
 
-  private:
-    template <class V>
-    uint32_t locate(const char* verb, uint32_t index, Site site) const {
-        static_assert(
-            sizeof(V) % sizeof(T) == 0 && sizeof(V) <= 16, "a vector of whole elements, at most 16 bytes");
-        constexpr uint32_t elements = sizeof(V) / sizeof(T);
+    // First byte, in the block's dynamic shared memory, of elements that must lie in the span.
+    uint32_t range(const char* verb, uint32_t index, uint32_t elements, Site site) const {
         if (index >= count_ || elements > count_ - index)
             fail(
                 format(
@@ -276,7 +313,16 @@ class SharedSpan {
                     static_cast<unsigned long long>(index) + elements - 1,
                     count_),
                 site);
-        const uint32_t offset = offset_ + index * static_cast<uint32_t>(sizeof(T));
+        return offset_ + index * static_cast<uint32_t>(sizeof(T));
+    }
+
+  private:
+    template <class V>
+    uint32_t locate(const char* verb, uint32_t index, Site site) const {
+        static_assert(
+            sizeof(V) % sizeof(T) == 0 && sizeof(V) <= 16, "a vector of whole elements, at most 16 bytes");
+        constexpr uint32_t elements = sizeof(V) / sizeof(T);
+        const uint32_t offset = range(verb, index, elements, site);
         if (offset % alignof(V) || ((sizeof(V) & (sizeof(V) - 1)) == 0 && offset % sizeof(V)))
             fail(format("misaligned shared %s of %zu bytes at byte %u", verb, sizeof(V), offset), site);
         return offset;
