@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,6 +46,18 @@ class PackedWeight:
         return result
 
 
+@contextmanager
+def guarded_output(m: int, n: int) -> Iterator[Tensor]:
+    """A NaN-poisoned FP16 [M, N] between two guards, which must survive what is run inside."""
+    storage = torch.full((m * n + 2 * GUARD,), GUARD_VALUE, dtype=torch.float16, device="cuda")
+    y = storage[GUARD : GUARD + m * n].view(m, n)
+    y.fill_(float("nan"))
+    yield y
+    torch.cuda.synchronize()
+    assert bool((storage[:GUARD] == GUARD_VALUE).all()), "written before the output"
+    assert bool((storage[-GUARD:] == GUARD_VALUE).all()), "written after the output"
+
+
 @dataclass(frozen=True)
 class GpuKernels:
     """One binary's kernels, run like the emulated ones."""
@@ -59,14 +73,8 @@ class GpuKernels:
     ) -> NDArray[np.float16]:
         """Run one variant on a NaN-poisoned output between two guards, which must survive."""
         packed = PackedWeight.of(weight)
-        m, n = x.shape[0], weight.shape[0]
-        storage = torch.full((m * n + 2 * GUARD,), GUARD_VALUE, dtype=torch.float16, device="cuda")
-        y = storage[GUARD : GUARD + m * n].view(m, n)
-        y.fill_(float("nan"))
         device_bias = None if bias is None else torch.from_numpy(bias).cuda()
         rows = torch.from_numpy(np.ascontiguousarray(x)).cuda()
-        self.kernels.run(variant, rows, packed.weight, packed.row_factor, device_bias, y)
-        torch.cuda.synchronize()
-        assert bool((storage[:GUARD] == GUARD_VALUE).all()), "written before the output"
-        assert bool((storage[-GUARD:] == GUARD_VALUE).all()), "written after the output"
+        with guarded_output(x.shape[0], weight.shape[0]) as y:
+            self.kernels.run(variant, rows, packed.weight, packed.row_factor, device_bias, y)
         return np.asarray(y.cpu().numpy())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 
 from nvfp4_oracle import Checkpoint
-from sm70_kernels_cuda.launch import TOKEN_TILE, Variant
+from sm70_kernels_cuda.launch import TOKEN_TILE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,13 +58,21 @@ def assert_within_twice(
         raise AssertionError(message)
 
 
-Runner = Callable[
-    [Variant, Checkpoint, "NDArray[np.float16]", "NDArray[np.float16] | None"], "NDArray[np.float16]"
-]
+class AnyVariant(Protocol):
+    """A compiled kernel that takes up to `8 * token_tiles` rows."""
+
+    @property
+    def kernel(self) -> str: ...
+    @property
+    def token_tiles(self) -> int: ...
+
+
+V = TypeVar("V", bound=AnyVariant)
+Runner = Callable[[V, Checkpoint, "NDArray[np.float16]", "NDArray[np.float16] | None"], "NDArray[np.float16]"]
 """Runs a kernel on a poisoned, guarded output: (variant, weight, x [M, K], bias [N] or None) to y [M, N]."""
 
 
-def check_one_hot(run: Runner, variant: Variant, weight: Checkpoint) -> None:
+def check_one_hot(run: Runner[V], variant: V, weight: Checkpoint) -> None:
     """Feed the identity, as many rows as the variant takes: y must be the decoded weight, bit for bit."""
     _, k = weight.shape
     expected = weight.rounded()
@@ -80,7 +88,7 @@ def check_one_hot(run: Runner, variant: Variant, weight: Checkpoint) -> None:
 
 
 def check_dense(
-    run: Runner, variant: Variant, weight: Checkpoint, m: int, rng: np.random.Generator, *, with_bias: bool
+    run: Runner[V], variant: V, weight: Checkpoint, m: int, rng: np.random.Generator, *, with_bias: bool
 ) -> None:
     """Compare M random rows with float64, and a second run with the first."""
     n, k = weight.shape

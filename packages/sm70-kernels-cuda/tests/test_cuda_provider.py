@@ -12,6 +12,7 @@ from build_support.libraries import BuildError
 from build_support.nvrtc import compile_source
 from emulated_kernels import PACKAGE
 from sm70_kernels_cuda import binary
+from sm70_kernels_cuda.block_layout_kernel import CAPABILITIES
 from sm70_kernels_cuda.launch import (
     AMPERE_ATOM,
     VARIANTS,
@@ -23,7 +24,7 @@ from sm70_kernels_cuda.launch import (
     launch_variant,
 )
 from sm70_kernels_cuda.provider import PROVIDER
-from sm70_kernels_cuda.qpn2 import CAPABILITIES, Qpn2NvFp4LinearKernel
+from sm70_kernels_cuda.qpn2 import Qpn2NvFp4LinearKernel
 from sm70_kernels_cuda.reference import CpuReferenceNvFp4LinearKernel
 from sm70_policy import registry
 from sm70_policy.capability import Device, Sm, find_card

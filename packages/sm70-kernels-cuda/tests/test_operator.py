@@ -9,15 +9,17 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from nvfp4_checks import assert_within_twice, fp16_product
 from nvfp4_oracle import Checkpoint, every_code_and_scale, random_checkpoint
-from sm70_kernels_cuda.modules import DenseLinear, Qpn2Linear
+from sm70_kernels_cuda.layouts.nvfp4_block import Nvfp4Block
+from sm70_kernels_cuda.modules import DenseLinear, PackedLinear
 from sm70_kernels_cuda.qpn2 import Qpn2NvFp4LinearKernel
 from sm70_kernels_cuda.reference import CpuReferenceNvFp4LinearKernel
+from sm70_kernels_cuda.turbomind import TurboMindNvFp4LinearKernel
 from sm70_policy.errors import ProblemError, WeightError
 from sm70_policy.formats import NVFP4
 from sm70_policy.problem import ActivationDtype, LinearProblem
 from sm70_policy.provider import QuantizedWeight
 
-KERNELS = [Qpn2NvFp4LinearKernel(), CpuReferenceNvFp4LinearKernel()]
+KERNELS = [Qpn2NvFp4LinearKernel(), TurboMindNvFp4LinearKernel(), CpuReferenceNvFp4LinearKernel()]
 EACH_KERNEL = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 
 
@@ -101,10 +103,10 @@ def test_the_reference_serves_every_dtype(activation: ActivationDtype, rng: np.r
     assert torch.allclose(result.double(), expected, rtol=2e-2, atol=2e-2)
 
 
-def _layer(rng: np.random.Generator, n: int = 40, k: int = 256) -> Qpn2Linear:
+def _layer(rng: np.random.Generator, n: int = 40, k: int = 256) -> PackedLinear:
     checkpoint = random_checkpoint(rng, n, k)
     layer = Qpn2NvFp4LinearKernel().prepare(problem(checkpoint), quantized(checkpoint))
-    assert isinstance(layer, Qpn2Linear)
+    assert isinstance(layer, PackedLinear)
     return layer
 
 
@@ -135,6 +137,15 @@ def test_one_traced_graph_serves_all_row_counts(rng: np.random.Generator) -> Non
         for m in (2, 32, 33, 70):
             rows = torch.randn(m, 256).half()
             assert torch.equal(compiled(rows), layer(rows))
+
+
+@pytest.mark.parametrize(
+    ("k", "qpn2", "words"), [(192, True, "multiples of 128"), (264, False, "multiples of 16")]
+)
+def test_a_k_that_the_kernels_cannot_take_is_refused(k: int, qpn2: bool, words: str) -> None:
+    weight = torch.zeros(Nvfp4Block(32, k).storage_shape, dtype=torch.uint8)
+    with pytest.raises(ProblemError, match=words):
+        torch.ops.sm70.nvfp4_linear(torch.zeros(1, k).half(), weight, torch.ones(32), None, k, qpn2)
 
 
 @pytest.mark.parametrize("what", ["dtype", "width", "weight", "factor", "bias"])

@@ -12,6 +12,8 @@ from build_support.fatbin import include_folders
 from build_support.nvrtc import compile_source
 from emulated_kernels import PACKAGE
 from sm70_kernels_cuda.launch import AMPERE_ATOM, DEQUANTIZE_KERNEL, VARIANTS, VOLTA_ATOM, Variant
+from sm70_kernels_cuda.launch_cluster import CLUSTER_VARIANTS
+from sm70_kernels_cuda.launch_general import GENERAL_VARIANTS
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -56,7 +58,17 @@ def code(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_the_binary_holds_exactly_the_kernels_that_are_launched(code: MachineCode) -> None:
-    assert set(code.resources) == {DEQUANTIZE_KERNEL, *(variant.kernel for variant in VARIANTS)}
+    wanted = {DEQUANTIZE_KERNEL, *(item.kernel for item in (*VARIANTS, *GENERAL_VARIANTS))}
+    if code.architecture >= "90":
+        wanted |= {item.kernel for item in CLUSTER_VARIANTS}
+    assert set(code.resources) == wanted
+
+
+def test_the_cluster_kernels_use_tensor_cores_and_fit(code: MachineCode) -> None:
+    for variant in CLUSTER_VARIANTS if code.architecture >= "90" else ():
+        used = code.resources[variant.kernel].registers
+        assert used * variant.warps * 32 * (2 if variant.warps == 8 else 1) <= 65536
+        assert code.instructions[variant.kernel]["HMMA.16816.F32"] >= 16 * variant.token_tiles
 
 
 def test_nothing_is_spilled(code: MachineCode) -> None:

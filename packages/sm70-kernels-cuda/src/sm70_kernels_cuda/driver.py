@@ -21,6 +21,11 @@ _SUCCESS = 0
 _INVALID_CONTEXT = 201
 _NO_BINARY_FOR_GPU = 209
 
+_SHARED_BYTES_FOR_ALL = 48 * 1024
+_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # CUfunction_attribute
+_CLUSTER_DIMENSION = 4  # CUlaunchAttributeID
+_PROGRAMMATIC_STREAM_SERIALIZATION = 6
+
 
 @dataclass(frozen=True)
 class _Driver:
@@ -56,13 +61,7 @@ def _driver() -> _Driver:
             )
         ) from error
     driver = _Driver(library)
-    library.cuLaunchKernel.argtypes = [
-        ctypes.c_void_p,
-        *[ctypes.c_uint] * 7,
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-    ]
+    library.cuLaunchKernelEx.argtypes = [ctypes.c_void_p] * 4
     driver.check(library.cuInit(0), "cuInit")
     return driver
 
@@ -110,6 +109,7 @@ class Kernel:
         """Keep the handle; `Module.kernel` is the way to get one."""
         self._name = name
         self._handle = handle
+        self._shared_allowed: dict[int, int] = {}
 
     def launch(self, launch: Launch, arguments: ArgumentBlock, device: int, stream: int) -> None:
         """Enqueue the kernel.
@@ -124,22 +124,98 @@ class Kernel:
             DriverError: The driver refuses the launch.
         """
         driver = _driver()
-        x, y = launch.grid
+        if launch.shared_bytes > _SHARED_BYTES_FOR_ALL:
+            self._allow_shared(driver, launch.shared_bytes, device)
+        config = _config.fill(launch, stream)
         for attempt in range(2):
-            result = driver.library.cuLaunchKernel(
-                self._handle,
-                *(x, y, 1),
-                *(launch.threads, 1, 1),
-                launch.shared_bytes,
-                stream,
-                arguments.pointers,
-                None,
-            )
+            result = driver.library.cuLaunchKernelEx(config, self._handle, arguments.pointers, None)
             # A thread that has not touched CUDA yet has no context: give it the device's own, once.
             if result != _INVALID_CONTEXT or attempt:
                 break
             _set_primary_context(driver, device)
         driver.check(result, f"launch of {self._name} with grid {launch.grid} on device {device}")
+
+    def _allow_shared(self, driver: _Driver, shared_bytes: int, device: int) -> None:
+        """Ask once a device for more shared memory than every kernel may have."""
+        if self._shared_allowed.get(device, 0) >= shared_bytes:
+            return
+        handle = ctypes.c_int()
+        driver.check(driver.library.cuDeviceGet(ctypes.byref(handle), device), f"cuDeviceGet({device})")
+        driver.check(
+            driver.library.cuKernelSetAttribute(
+                _MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes, self._handle, handle
+            ),
+            f"{shared_bytes} bytes of shared memory for {self._name}",
+        )
+        self._shared_allowed[device] = shared_bytes
+
+
+class _AttributeValue(ctypes.Union):
+    _fields_ = (
+        ("cluster", ctypes.c_uint * 3),
+        ("programmatic_serialization", ctypes.c_int),
+        ("padding", ctypes.c_char * 64),
+    )
+
+
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute."""
+
+    _fields_ = (("id", ctypes.c_int), ("padding", ctypes.c_int), ("value", _AttributeValue))
+
+
+class _LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+
+class _ReusedConfig(threading.local):
+    """The launch configuration of the calling thread."""
+
+    def __init__(self) -> None:
+        self._attributes = (_Attribute * 2)()
+        self._config = _LaunchConfig()
+        self._config.grid[2] = self._config.block[1] = self._config.block[2] = 1
+        self._config.attributes = ctypes.addressof(self._attributes)
+        self._address = ctypes.addressof(self._config)
+
+    def fill(self, launch: Launch, stream: int) -> int:
+        """Return the address of a configuration for `launch` on `stream`."""
+        config = self._config
+        config.grid[0], config.grid[1] = launch.grid
+        config.block[0] = launch.threads
+        config.shared_bytes = launch.shared_bytes
+        config.stream = stream
+        count = 0
+        if launch.cluster > 1:
+            self._attributes[0].id = _CLUSTER_DIMENSION
+            self._attributes[0].value.cluster[:] = (launch.cluster, 1, 1)
+            count = 1
+        if launch.overlaps_previous:
+            self._attributes[count].id = _PROGRAMMATIC_STREAM_SERIALIZATION
+            self._attributes[count].value.programmatic_serialization = 1
+            count += 1
+        config.attribute_count = count
+        return self._address
+
+
+_config = _ReusedConfig()
+
+
+def current_stream(device: int) -> int:
+    """Raw handle of torch's current stream on a device."""
+    import torch
+
+    # What Inductor's generated code calls; torch.cuda.current_stream builds an object first, for 4 us.
+    return int(torch._C._cuda_getCurrentRawStream(device))  # noqa: SLF001
 
 
 def _set_primary_context(driver: _Driver, device: int) -> None:

@@ -11,7 +11,10 @@ from sm70_kernels_cuda.layouts.nvfp4_block import BLOCK_COLUMNS, BLOCK_ROWS
 
 TOKEN_TILE = 8
 NATIVE_ROWS = 32
-"""Most rows of x that a QPN2 kernel takes; more go through a dense GEMM."""
+"""Most rows of x that a QPN2 kernel takes; more go to the general kernel."""
+
+QPN2_K_MULTIPLE = 128
+"""K of the QPN2 kernels is a multiple of this."""
 
 DEQUANTIZE_KERNEL = "dequantize_nvfp4"
 DEQUANTIZE_THREADS = 128
@@ -28,19 +31,23 @@ class Atom:
         strip: Output columns of one block of threads.
         units_per_block: Units of work that a warp finds in one layout block along K.
         warps: Warps of a block that keep the card busiest, where K is long enough for them.
+        dense_rows: From so many rows on, the weight is decoded into scratch and multiplied by a dense GEMM.
     """
 
     name: str
     strip: int
     units_per_block: int
     warps: int
+    dense_rows: int
 
 
-# Warps of VOLTA_ATOM: a strip of 64 columns gives few blocks (80 for N = 5120, one for each SM of a V100), so
-# many warps must share each; predicted, not measured. Warps of AMPERE_ATOM: measured on an H200, see
-# benchmarks/results; at M = 1, 16 warps were slower on all eight shapes, 4 warps faster on two of them.
-VOLTA_ATOM = Atom("m8n8k4", strip=4 * BLOCK_ROWS, units_per_block=4, warps=16)
-AMPERE_ATOM = Atom("m16n8k16", strip=BLOCK_ROWS, units_per_block=1, warps=8)
+# dense_rows: for VOLTA_ATOM the default that users of Volta builds know, not measured; for AMPERE_ATOM
+# measured on an H200, where the two ways meet between 64 and 128 rows on three shapes of four.
+# warps: with VOLTA_ATOM a strip of 64 columns gives few blocks (80 for N = 5120, one for each SM of a V100),
+# so many warps must share each; predicted, not measured. For AMPERE_ATOM measured on an H200, see
+# benchmarks/results: at M = 1, 16 warps were slower on all eight shapes, 4 warps faster on two of them.
+VOLTA_ATOM = Atom("m8n8k4", strip=4 * BLOCK_ROWS, units_per_block=4, warps=16, dense_rows=1024)
+AMPERE_ATOM = Atom("m16n8k16", strip=BLOCK_ROWS, units_per_block=1, warps=8, dense_rows=128)
 
 
 def atom_of(sm_number: int) -> Atom:
@@ -82,12 +89,23 @@ VARIANTS: tuple[Variant, ...] = (
 
 @dataclass(frozen=True)
 class Launch:
-    """Everything the driver needs besides the arguments."""
+    """Everything the driver needs besides the arguments.
+
+    Attributes:
+        kernel: Name in the fat binary.
+        grid: Blocks in x and y.
+        threads: Threads of a block.
+        shared_bytes: Dynamic shared memory of a block.
+        cluster: Consecutive blocks that form a cluster.
+        overlaps_previous: Whether it may start before its predecessor has ended; it waits by itself.
+    """
 
     kernel: str
     grid: tuple[int, int]
     threads: int
     shared_bytes: int
+    cluster: int = 1
+    overlaps_previous: bool = False
 
 
 def choose_variant(m: int, k: int, atom: Atom) -> Variant:

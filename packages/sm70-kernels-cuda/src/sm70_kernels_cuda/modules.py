@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from sm70_kernels_cuda import ops  # noqa: F401 - registers the operators that forward calls
 
 
-class Qpn2Linear(nn.Module):
+class PackedLinear(nn.Module):
     """A packed NVFP4 weight, multiplied by `sm70::nvfp4_linear`.
 
     Attributes:
@@ -16,16 +16,17 @@ class Qpn2Linear(nn.Module):
         row_factor: float32 [N].
     """
 
-    def __init__(self, weight: Tensor, row_factor: Tensor, k: int) -> None:
-        """Take ownership of the packed weight."""
+    def __init__(self, weight: Tensor, row_factor: Tensor, k: int, *, qpn2: bool) -> None:
+        """Take ownership of the packed weight; `qpn2` says whether the QPN2 kernels may multiply it."""
         super().__init__()
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.row_factor = nn.Parameter(row_factor, requires_grad=False)
         self.k = k
+        self.qpn2 = qpn2
 
     def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return x @ w^T + bias: FP16 [..., K] to FP16 [..., N]."""
-        result: Tensor = torch.ops.sm70.nvfp4_linear(x, self.weight, self.row_factor, bias, self.k)
+        result: Tensor = torch.ops.sm70.nvfp4_linear(x, self.weight, self.row_factor, bias, self.k, self.qpn2)
         return result
 
 

@@ -9,7 +9,10 @@ import torch
 from torch import Tensor
 
 from sm70_kernels_cuda import binary, launch
-from sm70_kernels_cuda.driver import ArgumentBlock, Module
+from sm70_kernels_cuda.driver import ArgumentBlock, Module, current_stream
+from sm70_kernels_cuda.launch_cluster import Card
+from sm70_kernels_cuda.nvfp4_cluster import ClusterKernels
+from sm70_kernels_cuda.nvfp4_general import GeneralKernels
 
 
 class Qpn2Arguments(ctypes.Structure):
@@ -39,6 +42,8 @@ class DequantizeArguments(ctypes.Structure):
     )
 
 
+FIRST_WITH_CLUSTERS = 90
+
 _qpn2_block = ArgumentBlock(Qpn2Arguments)
 _dequantize_block = ArgumentBlock(DequantizeArguments)
 
@@ -48,17 +53,55 @@ class Nvfp4Kernels:
 
     Every call enqueues on the current stream of its tensors' device, which must be the current device.
     Nothing is kept between calls: scratch belongs to the invocation.
+
+    Attributes:
+        dense_rows: From so many rows on, `dequantize` and a dense GEMM are faster than `linear`.
     """
 
-    def __init__(self, module: Module, atom: launch.Atom) -> None:
-        """Use the kernels of `module`, which were compiled for `atom`."""
+    def __init__(
+        self,
+        module: Module,
+        atom: launch.Atom,
+        general: GeneralKernels | None = None,
+        cluster: ClusterKernels | None = None,
+    ) -> None:
+        """Use the kernels of `module`, compiled for `atom`; `cluster` where the card has clusters."""
+        self.dense_rows = atom.dense_rows
         self._module = module
         self._atom = atom
+        self._general = general
+        self._cluster = cluster
 
-    def linear(self, x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, y: Tensor) -> None:
-        """Multiply up to 32 rows with the variant that suits them; see `run`."""
-        variant = launch.choose_variant(y.numel() // row_factor.shape[0], x.shape[-1], self._atom)
-        self.run(variant, x, weight, row_factor, bias, y)
+    def linear(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        row_factor: Tensor,
+        bias: Tensor | None,
+        y: Tensor,
+        *,
+        qpn2: bool,
+    ) -> None:
+        """Multiply with the kernel that suits the number of rows.
+
+        Args:
+            x: FP16 [..., K].
+            weight: uint8, `nvfp4_block`.
+            row_factor: float32 [N].
+            bias: FP16 [N] or None.
+            y: FP16 [..., N], contiguous; written completely.
+            qpn2: Whether a QPN2 kernel may run; it needs K in multiples of 128.
+        """
+        x = _readable(x)
+        n = row_factor.shape[0]
+        m, k = y.numel() // n, x.shape[-1]
+        plan = self._cluster.plan(m, n, k) if self._cluster is not None and qpn2 else None
+        if self._cluster is not None and plan is not None:
+            self._cluster.run(plan, x, weight, row_factor, bias, y)
+        elif self._general is not None and not (qpn2 and m <= launch.NATIVE_ROWS):
+            self._general.linear(x, weight, row_factor, bias, y)
+        else:
+            self.run(launch.choose_variant(m, k, self._atom), x, weight, row_factor, bias, y)
 
     def run(
         self,
@@ -69,7 +112,7 @@ class Nvfp4Kernels:
         bias: Tensor | None,
         y: Tensor,
     ) -> None:
-        """Run one variant.
+        """Run one variant of the strip kernel.
 
         Args:
             variant: The compiled kernel; it takes up to `8 * token_tiles` rows.
@@ -80,9 +123,7 @@ class Nvfp4Kernels:
             y: FP16 [..., N], contiguous; written completely.
         """
         n = row_factor.shape[0]
-        x = x.contiguous()
-        if x.data_ptr() % 16:  # the kernel reads 16 bytes at a time
-            x = x.clone()
+        x = _readable(x)
         values = _qpn2_block.values
         values.weight = weight.data_ptr()
         values.x = x.data_ptr()
@@ -111,13 +152,21 @@ class Nvfp4Kernels:
         return dense
 
     def _enqueue(self, plan: launch.Launch, arguments: ArgumentBlock, device: int) -> None:
-        # The raw getter is what Inductor's generated code calls; the public one builds an object first.
-        stream = torch._C._cuda_getCurrentRawStream(device)  # noqa: SLF001
-        self._module.kernel(plan.kernel).launch(plan, arguments, device, stream)
+        self._module.kernel(plan.kernel).launch(plan, arguments, device, current_stream(device))
+
+
+def _readable(x: Tensor) -> Tensor:
+    """`x` itself, or a copy: the kernels read contiguous rows, 16 bytes at a time."""
+    x = x.contiguous()
+    return x.clone() if x.data_ptr() % 16 else x
 
 
 @functools.cache
 def kernels_for(device: int) -> Nvfp4Kernels:
     """The package's own kernels on a CUDA device."""
-    major, minor = torch.cuda.get_device_capability(device)
-    return Nvfp4Kernels(binary.module(), launch.atom_of(major * 10 + minor))
+    properties = torch.cuda.get_device_properties(device)
+    module, number = binary.module(), properties.major * 10 + properties.minor
+    card = Card(properties.multi_processor_count, properties.shared_memory_per_block_optin)
+    atom = launch.atom_of(number)
+    cluster = ClusterKernels(module, card) if number >= FIRST_WITH_CLUSTERS else None
+    return Nvfp4Kernels(module, atom, GeneralKernels(module, atom, card), cluster)

@@ -10,18 +10,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sm70_kernels_cuda.launch import NATIVE_ROWS
-from sm70_kernels_cuda.layouts.nvfp4_block import Nvfp4Block
+from sm70_kernels_cuda.launch import QPN2_K_MULTIPLE
+from sm70_kernels_cuda.layouts.nvfp4_block import GROUP_COLUMNS, Nvfp4Block
 from sm70_kernels_cuda.nvfp4 import kernels_for
 from sm70_kernels_cuda.reference import decode_nvfp4
 from sm70_policy.errors import ProblemError, describe
 
-_SCHEMA = "nvfp4_linear(Tensor x, Tensor weight, Tensor row_factor, Tensor? bias, int k) -> Tensor"
+_SCHEMA = (
+    "nvfp4_linear(Tensor x, Tensor weight, Tensor row_factor, Tensor? bias, int k, bool qpn2=True) -> Tensor"
+)
 _LIBRARY = torch.library.Library("sm70", "FRAGMENT")
 
 
-def _nvfp4_linear_cuda(x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, k: int) -> Tensor:
-    _check(x, weight, row_factor, bias, k)
+def _nvfp4_linear_cuda(
+    x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, k: int, qpn2: bool = True
+) -> Tensor:
+    _check(x, weight, row_factor, bias, k, qpn2=qpn2)
     n = row_factor.shape[0]
     y = x.new_empty((*x.shape[:-1], n))
     m = y.numel() // n
@@ -30,8 +34,8 @@ def _nvfp4_linear_cuda(x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tens
     # The public guard costs 5 us a call, more than the launch.
     with torch.cuda._DeviceGuard(x.device.index):  # noqa: SLF001
         kernels = kernels_for(x.device.index)
-        if m <= NATIVE_ROWS:
-            kernels.linear(x, weight, row_factor, bias, y)
+        if m < kernels.dense_rows:
+            kernels.linear(x, weight, row_factor, bias, y, qpn2=qpn2)
         else:
             _dense_product(x.reshape(m, k), kernels.dequantize(weight, row_factor, k), bias, y.view(m, n))
     return y
@@ -44,22 +48,34 @@ def _dense_product(x: Tensor, dense: Tensor, bias: Tensor | None, y: Tensor) -> 
         torch.addmm(bias, x, dense.t(), out=y)
 
 
-def _nvfp4_linear_cpu(x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, k: int) -> Tensor:
-    _check(x, weight, row_factor, bias, k)
+def _nvfp4_linear_cpu(
+    x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, k: int, qpn2: bool = True
+) -> Tensor:
+    _check(x, weight, row_factor, bias, k, qpn2=qpn2)
     codes, scales = Nvfp4Block(row_factor.shape[0], k).unpack(weight)
     dense = decode_nvfp4(codes, scales.view(torch.float8_e4m3fn), row_factor)
     y = x.float() @ dense.t()
     return (y if bias is None else y + bias.float()).to(x.dtype)
 
 
-def _nvfp4_linear_fake(x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, k: int) -> Tensor:  # noqa: ARG001 - the operator's signature
+def _nvfp4_linear_fake(
+    x: Tensor,
+    weight: Tensor,  # noqa: ARG001 - the operator's signature
+    row_factor: Tensor,
+    bias: Tensor | None,  # noqa: ARG001
+    k: int,  # noqa: ARG001
+    qpn2: bool = True,  # noqa: ARG001
+) -> Tensor:
     return x.new_empty((*x.shape[:-1], row_factor.shape[0]))
 
 
-def _check(x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, k: int) -> None:
+def _check(x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, k: int, *, qpn2: bool) -> None:
     n = row_factor.shape[0]
     shape = Nvfp4Block(n, k).storage_shape
     problems = []
+    multiple = QPN2_K_MULTIPLE if qpn2 else GROUP_COLUMNS
+    if k % multiple:
+        problems.append(f"K={k} with qpn2={qpn2}, allowed: multiples of {multiple}")
     if x.dtype != torch.float16 or x.shape[-1] != k:
         problems.append(f"x of dtype {x.dtype} and shape {list(x.shape)}, allowed: float16 [..., {k}]")
     if weight.dtype != torch.uint8 or tuple(weight.shape) != shape or not weight.is_contiguous():
@@ -81,7 +97,7 @@ def _check(x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, k
         raise ProblemError(
             describe(
                 asked=f"sm70::nvfp4_linear with N={n}, K={k}: " + "; ".join(problems),
-                allowed="what Qpn2NvFp4LinearKernel.prepare returned, and FP16 activations",
+                allowed="what the kernel's prepare returned, and FP16 activations",
                 fix="Pass --dtype float16, and let the layer call the operator",
             )
         )

@@ -1,85 +1,17 @@
-"""`Qpn2NvFp4LinearKernel`: what it accepts, and how it prepares a layer."""
+"""`Qpn2NvFp4LinearKernel`: the kernels for few rows, for K in multiples of 128."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from sm70_kernels_cuda import binary
-from sm70_kernels_cuda.layouts.nvfp4_block import Nvfp4Block
-from sm70_policy.capability import Sm
-from sm70_policy.formats import NVFP4
-from sm70_policy.problem import ActivationDtype
-from sm70_policy.verdict import SUPPORTED, Rejection, Verdict
-from sm70_policy.weights import validate_nvfp4
-
-if TYPE_CHECKING:
-    from sm70_policy.capability import Device
-    from sm70_policy.problem import LinearProblem
-    from sm70_policy.provider import PreparedLinear, QuantizedWeight
-
-K_MULTIPLE = 128
-
-CAPABILITIES: frozenset[Sm] = frozenset(
-    Sm(major, minor)
-    for major, minor in (
-        *((7, 0), (7, 2), (7, 5)),
-        *((8, 0), (8, 6), (8, 7), (8, 9), (9, 0)),
-        *((10, 0), (10, 3), (12, 0), (12, 1)),
-    )
-)
-"""Capabilities that the fat binary holds code for: cubins for 7.0 to 10.x, PTX for 12.x."""
+from sm70_kernels_cuda.block_layout_kernel import BlockLayoutNvFp4Kernel
+from sm70_kernels_cuda.launch import QPN2_K_MULTIPLE
 
 
-class Qpn2NvFp4LinearKernel:
-    """NVFP4 weights in fragment order, FP16 activations. 1 to 32 rows natively, more through a dense GEMM."""
+class Qpn2NvFp4LinearKernel(BlockLayoutNvFp4Kernel):
+    """NVFP4 weights in fragment order, FP16 activations. Few rows natively."""
 
     name = "Qpn2NvFp4LinearKernel"
     priority = 210
     setting: str | None = "sm70_nvfp4.qpn2"
-
-    def supports(self, problem: LinearProblem, device: Device) -> Verdict:
-        """Judge format, card, dtype and K. Any N is padded with zeros."""
-        if problem.weight_format != NVFP4:
-            return Rejection(
-                "format", f"serves {NVFP4.name}, asked for {problem.weight_format.name}", "use another kernel"
-            )
-        if device.sm not in CAPABILITIES:
-            allowed = ", ".join(str(sm) for sm in sorted(CAPABILITIES))
-            return Rejection(
-                "capability", f"needs compute capability {allowed}; asked for {device}", "use another card"
-            )
-        if not binary.is_present():
-            return Rejection(
-                "binary-missing",
-                "this installation of sm70-kernels-cuda holds no compiled kernels",
-                "pip install --force-reinstall sm70-kernels-cuda",
-            )
-        if problem.activation is not ActivationDtype.FLOAT16:
-            return Rejection(
-                "activation-dtype",
-                f"computes in float16, the model asks for {problem.activation}",
-                "pass --dtype float16",
-            )
-        if problem.k % K_MULTIPLE:
-            return Rejection(
-                "k-not-multiple",
-                f"needs K to be a multiple of {K_MULTIPLE}, got K={problem.k}",
-                "choose a tensor-parallel size that leaves such a K, or a kernel without this limit",
-            )
-        return SUPPORTED
-
-    def resident_bytes(self, problem: LinearProblem) -> int:
-        """Bytes of the packed weight and the row factors."""
-        return Nvfp4Block(problem.n, problem.k).storage_bytes + 4 * problem.n
-
-    def prepare(self, problem: LinearProblem, weight: QuantizedWeight) -> PreparedLinear:
-        """Permute the checkpoint's bytes into the resident layout.
-
-        Raises:
-            WeightError: The tensors do not form a valid weight.
-        """
-        from sm70_kernels_cuda.modules import Qpn2Linear
-
-        validate_nvfp4(problem, weight)
-        packed = Nvfp4Block(problem.n, problem.k).pack(weight.codes, weight.scales)
-        return Qpn2Linear(packed, weight.row_factor.clone(), problem.k)
+    k_multiple = QPN2_K_MULTIPLE
+    k_fix = "choose a tensor-parallel size that leaves such a K, or a kernel without this limit"
+    qpn2 = True

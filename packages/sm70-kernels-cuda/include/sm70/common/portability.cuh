@@ -10,7 +10,7 @@
 #include "emulator/emulator.h"
 
 #define SM70_DEVICE inline
-#define SM70_KERNEL(threads_per_block) inline void
+#define SM70_KERNEL(...) inline void
 
 namespace sm70 {
 
@@ -42,7 +42,8 @@ typedef unsigned short uint16_t;
 typedef unsigned int uint32_t;
 
 #define SM70_DEVICE __device__ __forceinline__
-#define SM70_KERNEL(threads_per_block) extern "C" __global__ void __launch_bounds__(threads_per_block)
+// Arguments: threads of a block and, where it matters, blocks that a multiprocessor must have room for.
+#define SM70_KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
 
 namespace sm70 {
 
@@ -84,6 +85,7 @@ class SharedSpan {
   SM70_DEVICE SharedSpan(unsigned char* base, unsigned /* elements */) : data_(reinterpret_cast<T*>(base)) {}
   SM70_DEVICE T load(unsigned index) const { return data_[index]; }
   SM70_DEVICE void store(unsigned index, T value) const { data_[index] = value; }
+  SM70_DEVICE T* address(unsigned index) const { return data_ + index; }
 
  private:
   T* data_;

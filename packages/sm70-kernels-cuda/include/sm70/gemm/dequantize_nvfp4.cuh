@@ -33,12 +33,9 @@ SM70_DEVICE void dequantize_nvfp4(const DequantizeArguments& args) {
 
   const size_t block = static_cast<size_t>(blockIdx.y) * gridDim.x + blockIdx.x;
   const uint8_t* base = args.weight + block * nvfp4_block::kBytes;
-  const uint8_t* atoms = base + c * nvfp4_block::kChunkBytes + t * nvfp4_block::kGroupBytes + g * nvfp4_block::kAtomBytes;
-  const uint8_t* scale_bytes =
-      base + nvfp4_block::kScaleOffset + t * nvfp4_block::kScaleGroupBytes + g * nvfp4_block::kScaleRowBytes;
   nvfp4_block::Unit unit;
-  const uint4 atom = load_global_streaming(reinterpret_cast<const uint4*>(atoms));
-  unit.scales = load_global_streaming(reinterpret_cast<const uint2*>(scale_bytes));
+  const uint4 atom = nvfp4_block::load_atom(base, c, t, g);
+  unit.scales = nvfp4_block::load_scales(base, t, g);
   const nvfp4_block::ChunkScales scales = nvfp4_block::chunk_scales(unit, c);
 
   nvfp4_block::Quad quads[4];

@@ -39,16 +39,22 @@ struct Unit {
   uint2 scales;
 };
 
+SM70_DEVICE uint4 load_atom(const uint8_t* block, int c, int t, int g) {
+  const uint8_t* address = block + c * kChunkBytes + t * kGroupBytes + g * kAtomBytes;
+  return load_global_streaming(reinterpret_cast<const uint4*>(address));
+}
+
+SM70_DEVICE uint2 load_scales(const uint8_t* block, int t, int g) {
+  const uint8_t* address = block + kScaleOffset + t * kScaleGroupBytes + g * kScaleRowBytes;
+  return load_global_streaming(reinterpret_cast<const uint2*>(address));
+}
+
 // Loads the unit (group t, rows g and g + 8) of the block at `block`.
 SM70_DEVICE Unit load_unit(const uint8_t* block, int t, int g) {
   Unit unit;
-  const uint8_t* atoms = block + t * kGroupBytes + g * kAtomBytes;
 #pragma unroll
-  for (int c = 0; c < kChunks; ++c) {
-    unit.atoms[c] = load_global_streaming(reinterpret_cast<const uint4*>(atoms + c * kChunkBytes));
-  }
-  const uint8_t* scales = block + kScaleOffset + t * kScaleGroupBytes + g * kScaleRowBytes;
-  unit.scales = load_global_streaming(reinterpret_cast<const uint2*>(scales));
+  for (int c = 0; c < kChunks; ++c) unit.atoms[c] = load_atom(block, c, t, g);
+  unit.scales = load_scales(block, t, g);
   return unit;
 }
 

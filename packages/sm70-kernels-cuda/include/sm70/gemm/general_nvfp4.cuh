@@ -1,0 +1,417 @@
+// y[M, N] = (x[M, K] @ w[N, K]^T) * row_factor[N] + bias[N] for any M, w in NVFP4, x and y in FP16, sums in FP32.
+//
+//   operand     dtype    layout                         alignment
+//   weight      uint8    nvfp4_block, N x K padded      16 bytes
+//   x           FP16     [M, K] row-major, K % 16 == 0  16 bytes
+//   row_factor  FP32     [N]                            4 bytes
+//   bias        FP16     [N] or null                    2 bytes
+//   y           FP16     [M, N] row-major               2 bytes
+//
+// A block of threads computes kTokenTiles * 8 rows of y by one strip of its columns, with kWarpsN x kWarpsK warps:
+// warps along N share the strip, warps along K share the 256-column blocks of the layout in turn. All of them walk
+// through K in slabs, four to a layout block:
+//
+//   K ->             | block 0            | block 1            | block 2            | block 3            | ...
+//   warps, kWarpsK=2 | wk 0               | wk 1               | wk 0               | wk 1               |
+//   slab             | 0  | 1  | 2  | 3   | 0  | 1  | 2  | 3   | 4  | 5  | 6  | 7   | 4  | 5  | 6  | 7   |
+//
+// A slab of x (64 columns for each warp along K) is staged in shared memory while the one before it is multiplied;
+// beyond M and K it is zeros, and x is not read. A row of it takes 16 bytes more than a multiple of 128, which spreads
+// the 16-byte reads of both atoms over all banks. Weights come straight from global memory, a slab ahead, are decoded once and
+// multiply all token tiles. Blocks that share a strip are neighbours in the grid, so that it is read from DRAM once.
+// The sums of the warps along K meet in shared memory in a fixed order: two runs give the same bits.
+#pragma once
+
+#include "nvfp4_block.cuh"
+#include "sm70/common/portability.cuh"
+#include "sm70/common/staged_copy.cuh"
+#include "sm70/mma/ampere.cuh"
+#include "sm70/mma/volta.cuh"
+
+namespace sm70 {
+
+struct GeneralArguments {
+  const uint8_t* weight;
+  const __half* x;
+  __half* y;
+  const float* row_factor;
+  const __half* bias;
+  int m;
+  int n;
+  int k;
+};
+
+namespace general {
+
+constexpr int kTokens = 8;        // of a token tile
+constexpr int kPieceColumns = 8;  // of x in 16 bytes
+constexpr int kChunkPieces = nvfp4_block::kChunkColumns / kPieceColumns;
+
+// What a warp holds besides what its atom says.
+//   kFragments     accumulators, each of Atom::kTiles row tiles: a fragment of x is read once for all of them
+//   kPartialPitch  floats of a token's partial sums: the rows of a warp, and padding for the banks of a fragment's store
+//   kPassTiles     most token tiles of one pass through the final sum
+//   kResidentTiles most token tiles whose sums leave room for two blocks of eight warps on a multiprocessor
+template <class Atom>
+struct WarpShape;
+
+template <>
+struct WarpShape<VoltaAtom> {
+  static constexpr int kFragments = 1;
+  static constexpr int kPartialPitch = 65;
+  static constexpr int kPassTiles = 2;
+  static constexpr int kResidentTiles = 1;
+};
+
+template <>
+struct WarpShape<AmpereAtom> {
+  static constexpr int kFragments = 2;
+  static constexpr int kPartialPitch = 36;
+  static constexpr int kPassTiles = 4;
+  static constexpr int kResidentTiles = 4;
+};
+
+template <class AtomType, int kTiles, int kAlongN, int kAlongK>
+struct Shape {
+  using Atom = AtomType;
+  using Warp = WarpShape<Atom>;
+  static constexpr int kTokenTiles = kTiles;
+  static constexpr int kWarpsN = kAlongN;
+  static constexpr int kWarpsK = kAlongK;
+  static constexpr int kWarps = kWarpsN * kWarpsK;
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kBlockTokens = kTokenTiles * kTokens;
+  static constexpr int kFragmentRows = Atom::kTiles * nvfp4_block::kRows;
+  static constexpr int kWarpRows = Warp::kFragments * kFragmentRows;
+  static constexpr int kStrip = kWarpsN * kWarpRows;
+  static constexpr int kRowPieces = kWarpsK * kChunkPieces;
+  static constexpr int kPitch = kRowPieces + 1;  // in pieces
+  static constexpr int kBufferPieces = kBlockTokens * kPitch;
+  static constexpr int kThreadPieces = kBlockTokens * kRowPieces / kThreads;
+  static constexpr int kPasses = (kTokenTiles + Warp::kPassTiles - 1) / Warp::kPassTiles;
+  static constexpr int kPassTiles = kTokenTiles / kPasses;
+  static constexpr int kPartials = kWarps * kPassTiles * kTokens * Warp::kPartialPitch;
+  static constexpr int kResidentBlocks = kTokenTiles <= Warp::kResidentTiles ? 2 : 1;
+
+  static_assert(kThreads <= 1024, "a block has at most 1024 threads");
+  static_assert(kThreads % kRowPieces == 0 && kBlockTokens * kRowPieces % kThreads == 0, "threads copy equal shares");
+  static_assert(kTokenTiles % kPassTiles == 0, "every pass is full");
+  static_assert(2 * kBufferPieces * 16 <= 96 * 1024 && kPartials * 4 <= 48 * 1024,
+                "a block must fit the shared memory that every card gives without asking");
+};
+
+SM70_DEVICE int ceil_divide(int value, int by) { return (value + by - 1) / by; }
+
+// Where a block of threads stands in y, and a warp in K.
+template <class Shape>
+struct Place {
+  int token;  // first row of y
+  int column;  // first column of y
+  int warp_n;
+  int warp_k;
+
+  SM70_DEVICE explicit Place(const GeneralArguments& args) {
+    const int token_blocks = ceil_divide(args.m, Shape::kBlockTokens);
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    token = static_cast<int>(blockIdx.x) % token_blocks * Shape::kBlockTokens;
+    column = static_cast<int>(blockIdx.x) / token_blocks * Shape::kStrip;
+    warp_n = warp % Shape::kWarpsN;
+    warp_k = warp / Shape::kWarpsN;
+  }
+
+  // Of the layout along K, the block that warp_k multiplies in this slab, and the first column of its chunk.
+  SM70_DEVICE static int layout_block(int slab, int warp_k) {
+    return slab / nvfp4_block::kChunks * Shape::kWarpsK + warp_k;
+  }
+
+  SM70_DEVICE static int slab_column(int slab, int warp_k) {
+    return layout_block(slab, warp_k) * nvfp4_block::kColumns + slab % nvfp4_block::kChunks * nvfp4_block::kChunkColumns;
+  }
+};
+
+// The two buffers of x. A thread copies kThreadPieces pieces of every slab, in the same place of different tokens.
+template <class Shape>
+class TokenSlabs {
+ public:
+  SM70_DEVICE TokenSlabs(const GeneralArguments& args, const Place<Shape>& place)
+      : span_(dynamic_shared(), 2 * Shape::kBufferPieces), k_(args.k) {
+    const int thread = static_cast<int>(threadIdx.x);
+    const int token = thread / Shape::kRowPieces;
+    const int piece = thread % Shape::kRowPieces;
+    tokens_ = args.m - place.token - token;
+    column_ = Place<Shape>::slab_column(0, piece / kChunkPieces) + piece % kChunkPieces * kPieceColumns;
+    next_ = args.x + static_cast<size_t>(place.token + token) * k_ + column_;
+    index_ = token * Shape::kPitch + piece;
+  }
+
+  // Starts the copies of the next slab, which is `slab`: slabs come in their order.
+  SM70_DEVICE void begin(int slab) {
+#pragma unroll
+    for (int i = 0; i < Shape::kThreadPieces; ++i) {
+      const __half* from = next_ + static_cast<size_t>(i * kTokenStep) * k_;
+      const bool wanted = i * kTokenStep < tokens_ && column_ < k_;
+      copy_.begin(i, span_, index(slab, i), reinterpret_cast<const uint4*>(from), wanted);
+    }
+    const int step = Place<Shape>::slab_column(slab + 1, 0) - Place<Shape>::slab_column(slab, 0);
+    next_ += step;
+    column_ += step;
+  }
+
+  SM70_DEVICE void finish(int slab) {
+#pragma unroll
+    for (int i = 0; i < Shape::kThreadPieces; ++i) copy_.end(i, span_, index(slab, i));
+    copy_.wait();
+  }
+
+  // Columns 8 piece to 8 piece + 7 of the chunk that warp_k multiplies in this slab.
+  SM70_DEVICE uint4 load(int slab, int token, int warp_k, int piece) const {
+    return span_.load(buffer(slab) + token * Shape::kPitch + warp_k * kChunkPieces + piece);
+  }
+
+ private:
+  static constexpr int kTokenStep = Shape::kThreads / Shape::kRowPieces;
+
+  SM70_DEVICE static unsigned buffer(int slab) { return slab % 2 * Shape::kBufferPieces; }
+  SM70_DEVICE unsigned index(int slab, int i) const { return buffer(slab) + index_ + i * kTokenStep * Shape::kPitch; }
+
+  SharedSpan<uint4> span_;
+  StagedCopy<Shape::kThreadPieces> copy_;
+  const __half* next_;  // this thread's first piece of the slab to begin next
+  int column_;          // its column
+  int k_;
+  int tokens_;  // from its token to the last
+  unsigned index_;  // of its place in a buffer
+};
+
+// The weights of a warp: atoms of one slab, scales of the current and the next layout block.
+template <class Shape>
+class WeightStream {
+ public:
+  using Atom = typename Shape::Atom;
+  static constexpr int kGroups = Atom::kUnitsPerBlock;  // that one lane multiplies in a chunk
+  static constexpr int kFragments = Shape::Warp::kFragments;
+
+  SM70_DEVICE WeightStream(const GeneralArguments& args, const Place<Shape>& place, const typename Atom::Lane& lane)
+      : lane_(lane), warp_k_(place.warp_k), blocks_(ceil_divide(args.k, nvfp4_block::kColumns)) {
+    // A strip may end beyond the last tile: read a valid one, drop its result.
+    const int tiles = ceil_divide(args.n, nvfp4_block::kRows);
+    const int first = (place.column + place.warp_n * Shape::kWarpRows) / nvfp4_block::kRows;
+#pragma unroll
+    for (int f = 0; f < kFragments; ++f) {
+      const int wanted = first + f * Atom::kTiles + lane.tile;
+      const size_t tile = static_cast<size_t>(wanted < tiles ? wanted : tiles - 1);
+      tile_[f] = args.weight + tile * blocks_ * nvfp4_block::kBytes;
+    }
+    load_scales(0);
+    use_next_scales();
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) load_atoms(0, group);
+  }
+
+  // Starts the loads of one group of a slab. Beyond K nothing is read, and nothing will be multiplied.
+  SM70_DEVICE void load_atoms(int slab, int group) {
+    if (!has_weights(slab)) return;
+    const size_t offset = block_offset(slab);
+#pragma unroll
+    for (int f = 0; f < kFragments; ++f) {
+      atoms_[group][f] =
+          nvfp4_block::load_atom(tile_[f] + offset, slab % nvfp4_block::kChunks, lane_.group(group), lane_.row);
+    }
+  }
+
+  SM70_DEVICE uint4 atom(int group, int fragment) const { return atoms_[group][fragment]; }
+
+  SM70_DEVICE nvfp4_block::ChunkScales scales(int group, int fragment) const {
+    nvfp4_block::Unit unit;
+    unit.scales = scales_[group][fragment];
+    return nvfp4_block::chunk_scales(unit, 0);
+  }
+
+  // Once the slab's chunk is decoded: the next chunk's scales move to the front, or the next layout block's.
+  SM70_DEVICE void advance_scales(int slab) {
+    const int chunk = slab % nvfp4_block::kChunks;
+    if (chunk == nvfp4_block::kChunks - 1) {
+      use_next_scales();
+      return;
+    }
+    if (chunk == 0) load_scales(slab + nvfp4_block::kChunks);
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+#pragma unroll
+      for (int f = 0; f < kFragments; ++f) {
+        uint2& words = scales_[group][f];
+        words.x = (words.x >> 16) | (words.y << 16);
+        words.y >>= 16;
+      }
+    }
+  }
+
+ private:
+  SM70_DEVICE bool has_weights(int slab) const { return Place<Shape>::layout_block(slab, warp_k_) < blocks_; }
+
+  SM70_DEVICE size_t block_offset(int slab) const {
+    return static_cast<size_t>(Place<Shape>::layout_block(slab, warp_k_)) * nvfp4_block::kBytes;
+  }
+
+  SM70_DEVICE void load_scales(int slab) {
+    if (!has_weights(slab)) return;
+    const size_t offset = block_offset(slab);
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+#pragma unroll
+      for (int f = 0; f < kFragments; ++f) {
+        next_scales_[group][f] = nvfp4_block::load_scales(tile_[f] + offset, lane_.group(group), lane_.row);
+      }
+    }
+  }
+
+  SM70_DEVICE void use_next_scales() {
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+#pragma unroll
+      for (int f = 0; f < kFragments; ++f) scales_[group][f] = next_scales_[group][f];
+    }
+  }
+
+  typename Atom::Lane lane_;
+  const uint8_t* tile_[kFragments];
+  int warp_k_;
+  int blocks_;
+  uint4 atoms_[kGroups][kFragments] = {};
+  uint2 scales_[kGroups][kFragments] = {};
+  uint2 next_scales_[kGroups][kFragments] = {};
+};
+
+template <class Shape>
+struct Accumulators {
+  typename Shape::Atom::template Accumulator<Shape::kTokenTiles> fragments[Shape::Warp::kFragments];
+};
+
+// Multiplies one group's columns 8 half to 8 half + 7 of every fragment with every token tile.
+template <class Shape>
+SM70_DEVICE void multiply_half_group(Accumulators<Shape>& acc, const uint4 (&atoms)[Shape::Warp::kFragments],
+                                     const nvfp4_block::ChunkScales (&scales)[Shape::Warp::kFragments],
+                                     const TokenSlabs<Shape>& x, int slab, int warp_k, int row, int piece) {
+  constexpr int kFragments = Shape::Warp::kFragments;
+  const int half = piece % 2;
+  nvfp4_block::Quad quads[kFragments][2];
+#pragma unroll
+  for (int f = 0; f < kFragments; ++f) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      quads[f][i] = nvfp4_block::decode_quad(nvfp4_block::atom_word(atoms[f], 2 * half + i), scales[f]);
+    }
+  }
+#pragma unroll
+  for (int tile = 0; tile < Shape::kTokenTiles; ++tile) {
+    const uint4 tokens = x.load(slab, tile * kTokens + row, warp_k, piece);
+#pragma unroll
+    for (int f = 0; f < kFragments; ++f) {
+      Shape::Atom::multiply(acc.fragments[f], tile, quads[f][0], tokens.x, tokens.y);
+      Shape::Atom::multiply(acc.fragments[f], tile, quads[f][1], tokens.z, tokens.w);
+    }
+  }
+}
+
+// Multiplies the warp's chunk of a slab. The loads of the next slab's atoms start before, group by group.
+template <class Shape>
+SM70_DEVICE void multiply_chunk(Accumulators<Shape>& acc, WeightStream<Shape>& weight, const TokenSlabs<Shape>& x,
+                                const typename Shape::Atom::Lane& lane, int slab, int warp_k) {
+  constexpr int kFragments = Shape::Warp::kFragments;
+#pragma unroll
+  for (int group = 0; group < WeightStream<Shape>::kGroups; ++group) {
+    uint4 atoms[kFragments];
+    nvfp4_block::ChunkScales scales[kFragments];
+#pragma unroll
+    for (int f = 0; f < kFragments; ++f) {
+      atoms[f] = weight.atom(group, f);
+      scales[f] = weight.scales(group, f);
+    }
+    weight.load_atoms(slab + 1, group);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      multiply_half_group<Shape>(acc, atoms, scales, x, slab, warp_k, lane.row, 2 * lane.group(group) + half);
+    }
+  }
+  weight.advance_scales(slab);
+}
+
+// Adds the sums of the warps along K in their order and writes the results of one pass of token tiles.
+template <class Shape>
+SM70_DEVICE void store_pass(const GeneralArguments& args, const Place<Shape>& place, const SharedSpan<float>& partial,
+                            int first_tile) {
+  constexpr int kPassTokens = Shape::kPassTiles * kTokens;
+  constexpr int kWarpFloats = kPassTokens * Shape::Warp::kPartialPitch;
+  for (int i = static_cast<int>(threadIdx.x); i < kPassTokens * Shape::kStrip; i += Shape::kThreads) {
+    const int token = i / Shape::kStrip;
+    const int column = i % Shape::kStrip;
+    const int m = place.token + first_tile * kTokens + token;
+    const int n = place.column + column;
+    if (m >= args.m || n >= args.n) continue;
+    const int warp_n = column / Shape::kWarpRows;
+    const int offset = token * Shape::Warp::kPartialPitch + column % Shape::kWarpRows;
+    float sum = 0.0f;
+#pragma unroll
+    for (int warp_k = 0; warp_k < Shape::kWarpsK; ++warp_k) {
+      sum += partial.load((warp_k * Shape::kWarpsN + warp_n) * kWarpFloats + offset);
+    }
+    float value = sum * nvfp4_block::kUnscale * load_global(args.row_factor + n);
+    if (args.bias != nullptr) value += __half2float(load_global(args.bias + n));
+    store_global(args.y + static_cast<size_t>(m) * args.n + n, __float2half_rn(value));
+  }
+}
+
+template <class Shape>
+SM70_DEVICE void reduce_and_store(const GeneralArguments& args, const Place<Shape>& place,
+                                  const Accumulators<Shape>& acc, const typename Shape::Atom::Lane& lane) {
+  const SharedSpan<float> partial(dynamic_shared(), Shape::kPartials);
+  const int warp = place.warp_k * Shape::kWarpsN + place.warp_n;
+#pragma unroll
+  for (int first = 0; first < Shape::kTokenTiles; first += Shape::kPassTiles) {
+    if (first > 0) __syncthreads();  // the previous pass has been read
+#pragma unroll
+    for (int tile = 0; tile < Shape::kPassTiles; ++tile) {
+      const int tile_token = (warp * Shape::kPassTiles + tile) * kTokens;
+#pragma unroll
+      for (int f = 0; f < Shape::Warp::kFragments; ++f) {
+        Shape::Atom::visit(acc.fragments[f], first + tile, lane, [&](int token, int row, float value) {
+          partial.store((tile_token + token) * Shape::Warp::kPartialPitch + f * Shape::kFragmentRows + row, value);
+        });
+      }
+    }
+    __syncthreads();
+    store_pass<Shape>(args, place, partial, first);
+  }
+}
+
+}  // namespace general
+
+// Shared memory: the larger of 2 * kBufferPieces * 16 and kPartials * 4 bytes. Grid: one block a strip and kBlockTokens
+// tokens, the tokens first. Block: kThreads.
+template <class Atom, int kTokenTiles, int kWarpsN, int kWarpsK>
+SM70_DEVICE void general_nvfp4(const GeneralArguments& args) {
+  using Shape = general::Shape<Atom, kTokenTiles, kWarpsN, kWarpsK>;
+  const general::Place<Shape> place(args);
+  const typename Atom::Lane lane(static_cast<int>(threadIdx.x) % 32);
+  general::TokenSlabs<Shape> x(args, place);
+  x.begin(0);
+  general::WeightStream<Shape> weight(args, place, lane);
+  general::Accumulators<Shape> acc = {};
+  x.finish(0);
+  __syncthreads();
+
+  const int rounds = general::ceil_divide(args.k, kWarpsK * nvfp4_block::kColumns);
+  const int slabs = rounds * nvfp4_block::kChunks;
+  for (int slab = 0; slab < slabs; ++slab) {
+    const bool more = slab + 1 < slabs;
+    if (more) x.begin(slab + 1);
+    if (general::Place<Shape>::slab_column(slab, place.warp_k) < args.k) {
+      general::multiply_chunk<Shape>(acc, weight, x, lane, slab, place.warp_k);
+    }
+    if (more) x.finish(slab + 1);
+    __syncthreads();  // the next slab is complete, and this one's buffer is free
+  }
+  general::reduce_and_store<Shape>(args, place, acc, lane);
+}
+
+}  // namespace sm70

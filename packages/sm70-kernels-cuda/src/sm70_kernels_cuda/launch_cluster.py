@@ -1,0 +1,135 @@
+"""Launches of the cluster kernel of compute capability 9.0 and up: pure arithmetic, tested without a card.
+
+The names and the use of shared memory mirror csrc/cluster_nvfp4.cuh and include/sm70/gemm/cluster_nvfp4.cuh.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sm70_kernels_cuda.launch import TOKEN_TILE, Launch
+from sm70_kernels_cuda.layouts.nvfp4_block import BLOCK_COLUMNS, BLOCK_ROWS
+
+CLUSTER_BLOCKS = 2
+
+
+@dataclass(frozen=True)
+class ClusterVariant:
+    """One compiled cluster kernel.
+
+    Attributes:
+        token_tiles: Tiles of 8 rows of x that it multiplies with each decoded weight.
+        warps: Warps of a block.
+    """
+
+    token_tiles: int
+    warps: int
+
+    @property
+    def kernel(self) -> str:
+        """Name in the fat binary."""
+        return f"cluster_nvfp4_t{self.token_tiles}_w{self.warps}"
+
+    @property
+    def rows(self) -> int:
+        """Most rows of x."""
+        return TOKEN_TILE * self.token_tiles
+
+
+CLUSTER_VARIANTS: tuple[ClusterVariant, ...] = (
+    ClusterVariant(1, 8),
+    ClusterVariant(1, 16),
+    ClusterVariant(2, 16),
+)
+
+_SMALL_WEIGHT = 8 << 20
+"""Weights of fewer elements run on the strip kernel above 8 rows: its shorter way pays there."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """What the launch needs to know of a device.
+
+    Attributes:
+        multiprocessors: Their number.
+        shared_bytes: Most shared memory of one block.
+    """
+
+    multiprocessors: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True)
+class ClusterPlan:
+    """A launch, and those of the kernel's arguments that follow from it."""
+
+    launch: Launch
+    strips_each: int
+    clusters_plus1: int
+    received_offset: int
+    tokens_offset: int
+    barriers_offset: int
+    owners_offset: int
+
+
+def plan_cluster(
+    variant: ClusterVariant, m: int, n: int, k: int, card: Card, blocks_each: int = 1
+) -> ClusterPlan | None:
+    """Lay a problem out over the card's clusters; None where its activations do not fit the shared memory.
+
+    Args:
+        variant: The kernel; it takes up to `variant.rows` rows.
+        m: Rows of x.
+        n: Output features.
+        k: Input features, a multiple of 128.
+        card: The device.
+        blocks_each: Blocks for each multiprocessor.
+    """
+    strips = _divide_up(n, BLOCK_ROWS)
+    clusters = max(1, min(strips, card.multiprocessors * blocks_each // CLUSTER_BLOCKS))
+    each, plus1 = divmod(strips, clusters)
+    most = each + (plus1 > 0)
+    blocks = _divide_up(_divide_up(k, BLOCK_COLUMNS), CLUSTER_BLOCKS)
+    partial = (most + variant.warps) * variant.rows * BLOCK_ROWS * 4
+    received = most * m * BLOCK_ROWS // CLUSTER_BLOCKS * 4
+    received_offset = _align(partial)
+    tokens_offset = _align(received_offset + received)
+    barriers_offset = _align(tokens_offset + m * (blocks * BLOCK_COLUMNS * 2 + 16))
+    owners_offset = barriers_offset + 8 * (blocks + 1)
+    total = owners_offset + 2 * most
+    if total > card.shared_bytes // blocks_each:
+        return None
+    launch = Launch(
+        variant.kernel,
+        (clusters * CLUSTER_BLOCKS, 1),
+        variant.warps * 32,
+        total,
+        cluster=CLUSTER_BLOCKS,
+        overlaps_previous=True,
+    )
+    return ClusterPlan(launch, each, plus1, received_offset, tokens_offset, barriers_offset, owners_offset)
+
+
+def choose_cluster(m: int, n: int, k: int, card: Card) -> ClusterPlan | None:
+    """The plan for M rows of x; None where the strip kernel has to run.
+
+    The limits are measured on an H200, on the shapes of benchmarks/results.
+    """
+    if m > CLUSTER_VARIANTS[-1].rows or (m > TOKEN_TILE and n * k < _SMALL_WEIGHT):
+        return None
+    if m > TOKEN_TILE:
+        return plan_cluster(ClusterVariant(2, 16), m, n, k, card)
+    if m > 1 and (k >= 8192 or k < 2048):
+        return plan_cluster(ClusterVariant(1, 16), m, n, k, card)
+    # Two small blocks on a multiprocessor hide each other's ends, if enough strips are left for each.
+    many = _divide_up(n, BLOCK_ROWS) >= 4 * card.multiprocessors
+    plan = plan_cluster(ClusterVariant(1, 8), m, n, k, card, 2) if many else None
+    return plan or plan_cluster(ClusterVariant(1, 8), m, n, k, card)
+
+
+def _divide_up(value: int, divisor: int) -> int:
+    return -(-value // divisor)
+
+
+def _align(offset: int) -> int:
+    return _divide_up(offset, 128) * 128

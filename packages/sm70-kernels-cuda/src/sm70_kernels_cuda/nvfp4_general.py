@@ -1,0 +1,88 @@
+"""The general NVFP4 kernels of one binary, callable on torch tensors."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import TYPE_CHECKING
+
+from sm70_kernels_cuda.driver import ArgumentBlock, Module, current_stream
+from sm70_kernels_cuda.launch_general import GeneralVariant, choose_general, launch_general
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sm70_kernels_cuda.launch import Atom
+    from sm70_kernels_cuda.launch_cluster import Card
+
+
+class GeneralArguments(ctypes.Structure):
+    """Mirror of sm70::GeneralArguments."""
+
+    _fields_ = (
+        ("weight", ctypes.c_void_p),
+        ("x", ctypes.c_void_p),
+        ("y", ctypes.c_void_p),
+        ("row_factor", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("m", ctypes.c_int),
+        ("n", ctypes.c_int),
+        ("k", ctypes.c_int),
+    )
+
+
+_block = ArgumentBlock(GeneralArguments)
+
+
+class GeneralKernels:
+    """The general kernels of a loaded binary, for one tensor-core atom on one kind of card.
+
+    Every call enqueues on the current stream of its tensors' device, which must be the current device.
+    Nothing is kept between calls, and no scratch memory is used.
+    """
+
+    def __init__(self, module: Module, atom: Atom, card: Card) -> None:
+        """Use the kernels of `module`, compiled for `atom`, on `card`."""
+        self._module = module
+        self._atom = atom
+        # A model has few distinct sizes, and the choice is arithmetic of them alone.
+        self.choose = functools.lru_cache(maxsize=1024)(
+            functools.partial(choose_general, atom=atom, card=card)
+        )
+
+    def linear(self, x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, y: Tensor) -> None:
+        """Multiply any number of rows with the variant that suits them; see `run`."""
+        n = row_factor.shape[0]
+        self.run(self.choose(y.numel() // n, n, x.shape[-1]), x, weight, row_factor, bias, y)
+
+    def run(
+        self,
+        variant: GeneralVariant,
+        x: Tensor,
+        weight: Tensor,
+        row_factor: Tensor,
+        bias: Tensor | None,
+        y: Tensor,
+    ) -> None:
+        """Run one variant.
+
+        Args:
+            variant: The compiled kernel; each takes any number of rows.
+            x: FP16 [..., K], contiguous and 16-byte aligned; K a multiple of 16.
+            weight: uint8, `nvfp4_block`.
+            row_factor: float32 [N].
+            bias: FP16 [N] or None.
+            y: FP16 [..., N], contiguous; written completely.
+        """
+        n = row_factor.shape[0]
+        m = y.numel() // n
+        values = _block.values
+        values.weight = weight.data_ptr()
+        values.x = x.data_ptr()
+        values.y = y.data_ptr()
+        values.row_factor = row_factor.data_ptr()
+        values.bias = None if bias is None else bias.data_ptr()
+        values.m, values.n, values.k = m, n, x.shape[-1]
+        plan = launch_general(variant, m, n, self._atom)
+        device = weight.device.index
+        self._module.kernel(plan.kernel).launch(plan, _block, device, current_stream(device))
