@@ -26,7 +26,7 @@ THIRD_PARTIES: dict[str, frozenset[str]] = {
     "sm70_kernels_cuda": frozenset({"torch"}),
     "sm70_kernels_triton": frozenset({"torch", "triton"}),
     "sm70_moe": frozenset({"torch", "vllm"}),
-    "sm70_tools": frozenset({"rich", "torch", "vllm"}),
+    "sm70_tools": frozenset({"rich", "torch", "vllm", "matplotlib", "humming"}),
 }
 
 HEAVY = frozenset({"torch", "triton", "vllm"})

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from sm70_policy.errors import Sm70Error
 from sm70_tools.__about__ import __version__
+from sm70_tools.bench import command as bench
 from sm70_tools.doctor import command as doctor
 from sm70_tools.explain import command as explain
+from sm70_tools.roofline import command as roofline
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +27,8 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     doctor.add_parser(commands)
     explain.add_parser(commands)
+    roofline.add_parser(commands)
+    bench.add_parser(commands)
     return parser
 
 

@@ -1,0 +1,1 @@
+"""`sm70 bench`: checked, cold-cache measurements beside peers."""

@@ -1,0 +1,183 @@
+"""What takes part in a measurement: an implementation with its weights loaded, and the suite's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sm70_policy.errors import describe
+from sm70_tools.bench.cases import tolerance
+from sm70_tools.bench.errors import UnavailableError, WrongResultError
+from sm70_tools.bench.weights import relative_error
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sm70_tools.bench.cases import Shape
+    from sm70_tools.bench.weights import DecodeRows, Nvfp4Weight
+
+Call = Callable[["Tensor"], "Tensor"]
+"""FP16 [M, K] to FP16 [M, N]."""
+
+OURS = "ours"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One implementation, loaded with independent weights of one shape.
+
+    Attributes:
+        name: Name in the column `variant`.
+        format: Format of its weights.
+        nbytes: Bytes of one weight.
+        calls: One call for each weight.
+        decode_rows: The weight of the first call, for the oracle.
+        rows: Fewest and most rows that it takes; no upper limit when None.
+        into: Writes the first call's result into a given tensor, where the implementation can.
+        tolerance: Largest relative error for M rows.
+    """
+
+    name: str
+    format: str
+    nbytes: int
+    calls: tuple[Call, ...]
+    decode_rows: DecodeRows
+    rows: tuple[int, int] | None = None
+    into: Callable[[Tensor, Tensor], None] | None = None
+    tolerance: Callable[[int], float] = tolerance
+
+    def takes(self, m: int) -> bool:
+        """Whether it multiplies M rows."""
+        return self.rows is None or self.rows[0] <= m <= self.rows[1]
+
+    def check(self, x: Tensor, n: int) -> float:
+        """Compare the first call with the oracle.
+
+        Args:
+            x: FP16 [M, K].
+            n: Output features.
+
+        Returns:
+            The relative error.
+
+        Raises:
+            WrongResultError: It exceeds the tolerance, or an element was not written.
+        """
+        error = relative_error(x, self._poisoned_result(x, n), self.decode_rows)
+        allowed = self.tolerance(x.shape[0])
+        if not error < allowed:  # also when it is NaN
+            raise WrongResultError(
+                describe(
+                    asked=f"{self.name} at {n}x{x.shape[1]}, M={x.shape[0]}: relative error {error:.2e}",
+                    allowed=f"less than {allowed:.0e}",
+                    fix="The result is wrong, so it is not timed",
+                )
+            )
+        return error
+
+    def _poisoned_result(self, x: Tensor, n: int) -> Tensor:
+        import torch
+
+        y = torch.full((x.shape[0], n), torch.nan, dtype=x.dtype, device=x.device)
+        if self.into is not None:
+            self.into(x, y)
+            return y
+        # The caching allocator hands a freed block out again: most likely the call's output is poisoned too.
+        del y
+        return self.calls[0](x)
+
+
+def load_ours(weights: Sequence[Nvfp4Weight], shape: Shape, *, every_variant: bool) -> list[Contender]:
+    """Pack the weights for the suite's operator.
+
+    Args:
+        weights: Independent weights of one shape.
+        shape: That shape.
+        every_variant: Whether each compiled kernel takes part as well, by its own name. Needs CUDA.
+    """
+    import torch
+
+    from sm70_kernels_cuda import ops  # noqa: F401 - registers the operator
+    from sm70_kernels_cuda.layouts.nvfp4_block import Nvfp4Block
+
+    layout = Nvfp4Block(shape.n, shape.k)
+    packed = [
+        (
+            layout.pack(weight.codes, weight.scales),
+            torch.full((shape.n,), weight.factor, dtype=torch.float32, device=weight.codes.device),
+        )
+        for weight in weights
+    ]
+    calls = tuple(partial(_operator, blocks, factors, shape.k) for blocks, factors in packed)
+    ours = Contender(OURS, "nvfp4", shape.nvfp4_bytes, calls, weights[0].decode_rows)
+    if not every_variant:
+        return [ours]
+    from sm70_kernels_cuda import launch
+    from sm70_kernels_cuda.nvfp4 import kernels_for
+
+    run = kernels_for(torch.cuda.current_device()).run
+    return [ours, *(_variant(variant, run, packed, ours) for variant in launch.VARIANTS)]
+
+
+def _operator(blocks: Tensor, factors: Tensor, k: int, x: Tensor) -> Tensor:
+    import torch
+
+    result: Tensor = torch.ops.sm70.nvfp4_linear(x, blocks, factors, None, k)
+    return result
+
+
+def _variant(
+    variant: Any,  # noqa: ANN401 - sm70_kernels_cuda is an extra, and types are checked without it
+    run: Callable[..., None],
+    packed: Sequence[tuple[Tensor, Tensor]],
+    ours: Contender,
+) -> Contender:
+    """One compiled kernel, for the rows that fill more than half of its tiles."""
+
+    def into(blocks: Tensor, factors: Tensor, x: Tensor, y: Tensor) -> None:
+        run(variant, x, blocks, factors, None, y)
+
+    def call(blocks: Tensor, factors: Tensor, x: Tensor) -> Tensor:
+        y = x.new_empty((x.shape[0], factors.shape[0]))
+        into(blocks, factors, x, y)
+        return y
+
+    most = 8 * variant.token_tiles
+    return Contender(
+        variant.kernel,
+        ours.format,
+        ours.nbytes,
+        tuple(partial(call, blocks, factors) for blocks, factors in packed),
+        ours.decode_rows,
+        rows=(most // 2 - 3, most),
+        into=partial(into, *packed[0]),
+    )
+
+
+def require_kernels() -> None:
+    """Make sure that the suite's kernels are installed and compiled.
+
+    Raises:
+        UnavailableError: They are not.
+    """
+    fix = "pip install sm70-kernels-cuda, or build the binary with its hatch_build.py in a checkout"
+    try:
+        from sm70_kernels_cuda import binary
+    except ImportError as error:
+        raise UnavailableError(
+            describe(
+                asked=f"sm70_kernels_cuda, which cannot be imported ({error})",
+                allowed="an installation of sm70-kernels-cuda",
+                fix=fix,
+            )
+        ) from error
+    if not binary.is_present():
+        raise UnavailableError(
+            describe(
+                asked="the compiled kernels, which this installation of sm70-kernels-cuda lacks",
+                allowed="an installation from a wheel, or a checkout with a built binary",
+                fix=fix,
+            )
+        )

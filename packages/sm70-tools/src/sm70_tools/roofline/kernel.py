@@ -1,0 +1,166 @@
+"""A kernel as the model sees it: its launch, and what one iteration of its hot loop costs one warp."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from sm70_policy.errors import describe
+from sm70_tools.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+NVFP4_BYTES = 0.5625
+"""Bytes of one weight: a 4-bit code and a sixteenth of an 8-bit scale."""
+
+TILE_ROWS = 8
+"""Rows of x of one token tile."""
+
+Quarters = tuple[tuple[int, int], ...]
+"""For each quarter of a warp that loads x, the first row of a tile that it touches and how many."""
+
+QUADPAIR_ROWS: Quarters = ((0, 4), (0, 4), (4, 4), (4, 4))
+"""m8n8k4: a quarter is two quads, which read the same four rows."""
+
+QUAD_ROWS: Quarters = ((0, 2), (2, 2), (4, 2), (6, 2))
+"""m16n8k16: a quarter is two quads, each of which reads one row."""
+
+PACKED_ROWS: Quarters = ((0, 1), (0, 1), (0, 1), (0, 1))
+"""x stored so that eight rows of a group of columns are neighbours: one line for a quarter."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel.
+
+    Attributes:
+        name: Its name.
+        strip: Output columns of a block of threads.
+        warps: Warps of a block, which split K.
+        token_tiles: Tiles of 8 rows of x.
+        registers: Registers of a thread.
+        shared_bytes: Shared memory of a block.
+        k_of_unit: Columns of K that one iteration of one warp takes.
+        k_padding: K is padded to a multiple of this.
+        instructions: Instructions of an iteration.
+        tensor: HMMA instructions among them; `half`, `integer` and `multiply` likewise.
+        half: Packed FP16 arithmetic.
+        integer: Logic, shifts, additions.
+        multiply: IMAD.
+        x_loads: Loads of x of one token tile.
+        quarters: Rows that such a load touches.
+        weight_lines: 128-byte lines of weight.
+        cover_cycles: Cycles between the next unit's loads and the first wait for them.
+        serial_points: Pairs of a latency of x and the duration of an iteration of a lone warp, in cycles.
+    """
+
+    name: str
+    strip: int
+    warps: int
+    token_tiles: int
+    registers: int
+    shared_bytes: int
+    k_of_unit: int
+    k_padding: int
+    instructions: float
+    tensor: float
+    half: float
+    integer: float
+    multiply: float
+    x_loads: int
+    quarters: Quarters
+    weight_lines: float
+    cover_cycles: float
+    serial_points: tuple[tuple[float, float], ...]
+
+    def units(self, k: int) -> int:
+        """Iterations that the warps of a block share."""
+        return -(-k // self.k_padding) * (self.k_padding // self.k_of_unit)
+
+    def serial_cycles(self, latency: float) -> float:
+        """Duration of an iteration when loads of x take `latency`: linear between points, and beyond them."""
+        points = self.serial_points
+        right = next((i for i in range(1, len(points)) if latency <= points[i][0]), len(points) - 1)
+        (x0, y0), (x1, y1) = points[right - 1], points[right]
+        return y0 + (y1 - y0) * (latency - x0) / (x1 - x0)
+
+    def lines(self, m: int) -> float:
+        """Lines of 128 bytes that one iteration touches for M rows of x, weight included."""
+        total = 0
+        for tile in range(self.token_tiles):
+            rows = max(1, min(TILE_ROWS, m - tile * TILE_ROWS))
+            total += sum(max(1, min(count, rows - first)) for first, count in self.quarters)
+        return self.x_loads * total + self.weight_lines
+
+
+def chosen_kernel(architecture: str, m: int, k: int) -> Kernel | None:
+    """The strip kernel that the suite launches for M rows; None where M goes through a dense GEMM.
+
+    Raises:
+        ArgumentError: sm70-kernels-cuda is not installed, or M or K is no problem that it takes.
+    """
+    launch = _launch_module()
+    if m < 1 or k < 64 or k % 64:
+        raise ArgumentError(
+            describe(
+                asked=f"a prediction for M={m}, K={k}",
+                allowed="M from 1 on, and K a multiple of 64",
+                fix="Change --m or --shapes",
+            )
+        )
+    if m > launch.NATIVE_ROWS:
+        return None
+    variant = launch.choose_variant(m, k, launch.atom_of(int(architecture)))
+    return strip_kernel(architecture, variant.kernel)
+
+
+@cache
+def strip_kernel(architecture: str, name: str) -> Kernel:
+    """The strip kernel called `name` in the table of loops, for an architecture such as `70`.
+
+    Raises:
+        ArgumentError: sm70-kernels-cuda is not installed.
+    """
+    launch = _launch_module()
+    from sm70_kernels_cuda.layouts.nvfp4_block import BLOCK_COLUMNS
+    from sm70_kernels_cuda.profile.loops import REPLAY_LATENCIES, load
+
+    loop = load()[architecture][name]
+    atom = launch.atom_of(int(architecture))
+    variant = next(item for item in launch.VARIANTS if item.kernel == name)
+    return Kernel(
+        name=name,
+        strip=atom.strip,
+        warps=variant.warps,
+        token_tiles=variant.token_tiles,
+        registers=loop.registers,
+        shared_bytes=variant.shared_bytes(atom),
+        k_of_unit=round(loop.unit_bytes / (NVFP4_BYTES * atom.strip)),
+        k_padding=BLOCK_COLUMNS,
+        instructions=loop.instructions,
+        tensor=loop.tensor,
+        half=loop.half,
+        integer=loop.integer,
+        multiply=loop.multiply,
+        x_loads=loop.activation_loads // variant.token_tiles,
+        quarters=QUADPAIR_ROWS if int(architecture) < 80 else QUAD_ROWS,
+        weight_lines=loop.unit_bytes / 128,
+        cover_cycles=loop.cover_cycles,
+        serial_points=tuple(zip(REPLAY_LATENCIES, loop.serial_cycles, strict=True)),
+    )
+
+
+def _launch_module() -> ModuleType:
+    try:
+        from sm70_kernels_cuda import launch
+    except ImportError as error:
+        raise ArgumentError(
+            describe(
+                asked="a prediction for the kernels of sm70-kernels-cuda, which is not installed",
+                allowed="an environment that holds it; no GPU is needed",
+                fix="pip install sm70-tools[cuda]",
+            )
+        ) from error
+    return launch

@@ -1,0 +1,181 @@
+"""The page docs/roofline.md: the model in formulas, its constants, its errors, and predictions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sm70_tools.roofline.cards import FIGURES, HOPPER, TURING, VOLTA, find_figures
+from sm70_tools.roofline.compare import compare_public, compare_row, worst
+from sm70_tools.roofline.fit import MEASURED_CONSTANTS, descend, measured_loss
+from sm70_tools.roofline.kernel import strip_kernel
+from sm70_tools.roofline.model import pipe_cycles, resident_blocks
+from sm70_tools.roofline.page_text import COMPARISON, CONSTANTS, INTRODUCTION, LIMITS
+from sm70_tools.roofline.predictions import LABEL, SHAPES, TOKENS, error_range, error_text, predict_rows
+from sm70_tools.roofline.references import PUBLIC_FIGURES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sm70_tools.roofline.cards import Figures
+    from sm70_tools.roofline.compare import MeasuredRow
+
+_PAGE_CARDS = ("v100", "rtx8000", "t4")
+
+
+def render_page(rows: Sequence[MeasuredRow]) -> str:
+    """The page in Markdown; rows are those measured on the H200."""
+    parts = [
+        INTRODUCTION,
+        "## Loops\n\n" + _loops(),
+        CONSTANTS,
+        _family_constants(),
+        _cards(),
+        COMPARISON,
+        _measured(rows),
+        _held_out(rows),
+        _public(),
+        f"## Predictions\n\nEvery number in these tables is {LABEL}.",
+        *(_predictions(find_figures(key)) for key in _PAGE_CARDS),
+        LIMITS,
+    ]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    titles = list(head)
+    lines = [titles, ["---"] * len(titles), *(list(row) for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _loops() -> str:
+    rows = []
+    for family in (VOLTA, TURING, HOPPER):
+        for name in _kernel_names():
+            kernel = strip_kernel(family.architecture, name)
+            counts = (kernel.instructions, kernel.tensor, kernel.half, kernel.integer, kernel.multiply)
+            rows.append(
+                [
+                    family.architecture,
+                    f"`{name}`",
+                    *(f"{count:.0f}" for count in counts),
+                    str(kernel.x_loads * kernel.token_tiles),
+                    str(kernel.registers),
+                    str(resident_blocks(kernel, family)),
+                    f"{pipe_cycles(kernel, family):.0f}",
+                    f"{kernel.serial_cycles(family.l1_latency):.0f}",
+                    f"{kernel.cover_cycles:.0f}",
+                ]
+            )
+    head = ("sm", "kernel", "all", "HMMA", "FP16", "integer", "IMAD", "loads of x", "registers")
+    return _table((*head, "blocks per SM", "pipe cycles", "serial cycles", "cover"), rows)
+
+
+def _kernel_names() -> list[str]:
+    from sm70_kernels_cuda.launch import VARIANTS
+
+    return [variant.kernel for variant in VARIANTS]
+
+
+def _family_constants() -> str:
+    columns = (VOLTA, TURING, HOPPER)
+    described = (
+        ("max_warps", "warps per SM", "programming guide"),
+        ("unified_kib", "L1 and shared memory, KiB", "programming guide"),
+        ("tensor_cycles", "cycles per HMMA", "7.x: issue interval that the assembler keeps; 9.0: data sheet"),
+        ("half_cycles", "cycles per HMUL2", "programming guide, throughput table"),
+        ("integer_cycles", "cycles per LOP3, SHF, IADD3", "programming guide, throughput table"),
+        ("multiply_cycles", "cycles per IMAD", "programming guide, throughput table"),
+        ("l1_latency", "latency of L1, cycles", "public microbenchmarks"),
+        ("l2_latency", "latency of L2, cycles", "public microbenchmarks"),
+        ("memory_latency", "latency of memory under load, cycles", "**fitted**"),
+        ("line_cycles", "cycles of L1 per line", "**fitted**"),
+        ("start_cycles", "start and end of a launch, cycles", "**fitted** on 9.0, taken over for 7.x"),
+    )
+    rows = [
+        [title, *(f"{getattr(family, name):g}" for family in columns), origin]
+        for name, title, origin in described
+    ]
+    return _table(("constant", "7.0", "7.5", "9.0", "origin"), rows)
+
+
+def _cards() -> str:
+    rows = [
+        [
+            item.card.name,
+            str(item.multiprocessors),
+            f"{item.clock_ghz:g} ({item.clock_origin})",
+            f"{item.read_gb_s:.0f} ({item.read_origin})",
+        ]
+        for item in FIGURES
+    ]
+    return _table(("card", "SMs", "clock, GHz", "reads, GB/s"), rows)
+
+
+def _measured(rows: Sequence[MeasuredRow]) -> str:
+    figures = find_figures("h200")
+    found = {(row.kernel, row.m, row.n, row.k): compare_row(row, figures) for row in rows}
+    lines = []
+    for name, m in dict.fromkeys((row.kernel, row.m) for row in sorted(rows, key=lambda row: row.m)):
+        cells = [found.get((name, m, n, k)) for n, k in SHAPES]
+        texts = (
+            "-" if cell is None else f"{cell.predicted:.1f} / {cell.reference:.1f} ({cell.error:+.0%})"
+            for cell in cells
+        )
+        lines.append([f"`{name}`", str(m), *texts])
+    errors = [item.error for item in found.values()]
+    mean = (sum(error**2 for error in errors) / len(errors)) ** 0.5
+    summary = (
+        f"H200, us predicted / measured: {len(errors)} rows, errors from {min(errors):+.1%} to "
+        f"{max(errors):+.1%}, root mean square {mean:.1%}."
+    )
+    return summary + "\n\n" + _table(("kernel", "M", *(f"{n}x{k}" for n, k in SHAPES)), lines)
+
+
+def _held_out(rows: Sequence[MeasuredRow]) -> str:
+    few = [row for row in rows if row.m <= 8]
+    many = [row for row in rows if row.m > 8]
+    fitted = descend(find_figures("h200"), MEASURED_CONSTANTS, lambda item: measured_loss(item, few))
+    return (
+        f"The constants fitted to the {len(few)} rows with M = 1 and 8 alone predict the {len(many)} rows "
+        f"with M = 16 and 32 within {worst(compare_row(row, fitted) for row in many):.1%}."
+    )
+
+
+def _public() -> str:
+    lines = []
+    for public in PUBLIC_FIGURES:
+        comparison = compare_public(public, find_figures(public.card))
+        lines.append(
+            [
+                find_figures(public.card).card.name,
+                public.kernel,
+                public.title,
+                str(public.m),
+                f"{public.gb_s:.0f}",
+                f"{comparison.predicted:.0f}",
+                f"{comparison.error:+.0%}",
+                "yes" if public.fitted else "no",
+            ]
+        )
+    head = ("card", "kernel", "N x K", "M", "public GB/s", "model GB/s", "error", "fitted to")
+    return "Public figures of v100-skinny:\n\n" + _table(head, lines)
+
+
+def _predictions(figures: Figures) -> str:
+    shapes = SHAPES
+    cells = {(row.n, row.k, row.m): row for row in predict_rows(figures, shapes, TOKENS)}
+    lines = []
+    for n, k in shapes:
+        texts = []
+        for m in TOKENS:
+            row = cells[n, k, m]
+            bound = ">= " if row.kernel is None else ""
+            share = row.prediction.gb_s / figures.read_gb_s
+            texts.append(f"{bound}{row.prediction.us:.1f} ({share:.0%}, {row.prediction.limit})")
+        lines.append([f"{n}x{k}", *texts])
+    low, high = error_range(figures)
+    title = (
+        f"### {figures.card.name}\n\nus (share of {figures.read_gb_s:.0f} GB/s, largest part). Errors of "
+        f"predicted times where compared: {low:+.0%} to {high:+.0%}: {error_text(figures)}."
+    )
+    return title + "\n\n" + _table(("N x K", *(f"M = {m}" for m in TOKENS)), lines)
