@@ -5,7 +5,7 @@ Importing this module registers them, which `modules.py` does when the first lay
 
 from __future__ import annotations
 
-from typing import Any
+import functools
 
 import torch
 from torch import Tensor
@@ -70,8 +70,38 @@ def _nvfp4_linear_fake(
 
 
 def _check(x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, k: int, *, qpn2: bool) -> None:
+    """Raise ProblemError unless the operands fit each other. One expression on the way of every call."""
     n = row_factor.shape[0]
-    shape = Nvfp4Block(n, k).storage_shape
+    device = x.device
+    fits = (
+        x.dtype is torch.float16
+        and x.shape[-1] == k
+        and k % (QPN2_K_MULTIPLE if qpn2 else GROUP_COLUMNS) == 0
+        and weight.dtype is torch.uint8
+        and weight.shape == _storage_shape(n, k)
+        and weight.is_contiguous()
+        and row_factor.dtype is torch.float32
+        and row_factor.is_contiguous()
+        and weight.device == device
+        and row_factor.device == device
+        and (bias is None or (_fits_bias(bias, n) and bias.device == device))
+    )
+    if not fits:
+        raise ProblemError(_misfit(x, weight, row_factor, bias, k, qpn2=qpn2))
+
+
+@functools.lru_cache(maxsize=4096)
+def _storage_shape(n: int, k: int) -> tuple[int, int, int]:
+    return Nvfp4Block(n, k).storage_shape
+
+
+def _fits_bias(bias: Tensor, n: int) -> bool:
+    return bias.dtype is torch.float16 and bias.shape == (n,) and bias.is_contiguous()
+
+
+def _misfit(x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, k: int, *, qpn2: bool) -> str:
+    n = row_factor.shape[0]
+    shape = _storage_shape(n, k)
     problems = []
     multiple = QPN2_K_MULTIPLE if qpn2 else GROUP_COLUMNS
     if k % multiple:
@@ -83,24 +113,17 @@ def _check(x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, k
         problems.append(f"{asked}, allowed: contiguous uint8 {list(shape)}")
     if row_factor.dtype != torch.float32 or not row_factor.is_contiguous():
         problems.append(f"row_factor of dtype {row_factor.dtype}, allowed: contiguous float32 [N]")
-    if bias is not None and (bias.dtype, tuple(bias.shape), bias.is_contiguous()) != (
-        torch.float16,
-        (n,),
-        True,
-    ):
+    if bias is not None and not _fits_bias(bias, n):
         asked = f"bias of dtype {bias.dtype} and shape {list(bias.shape)}"
         problems.append(f"{asked}, allowed: contiguous float16 [{n}]")
-    tensors: tuple[Any, ...] = (weight, row_factor, *(() if bias is None else (bias,)))
-    if any(tensor.device != x.device for tensor in tensors):
-        problems.append(f"tensors on {sorted({str(t.device) for t in (x, *tensors)})}, allowed: one device")
-    if problems:
-        raise ProblemError(
-            describe(
-                asked=f"sm70::nvfp4_linear with N={n}, K={k}: " + "; ".join(problems),
-                allowed="what the kernel's prepare returned, and FP16 activations",
-                fix="Pass --dtype float16, and let the layer call the operator",
-            )
-        )
+    devices = sorted({str(item.device) for item in (x, weight, row_factor, bias) if item is not None})
+    if len(devices) > 1:
+        problems.append(f"tensors on {', '.join(devices)}, allowed: one device")
+    return describe(
+        asked=f"sm70::nvfp4_linear with N={n}, K={k}: " + "; ".join(problems),
+        allowed="what the kernel's prepare returned, and FP16 activations",
+        fix="Pass --dtype float16, and let the layer call the operator",
+    )
 
 
 _LIBRARY.define(_SCHEMA)

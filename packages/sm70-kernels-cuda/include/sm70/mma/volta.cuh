@@ -3,7 +3,7 @@
 // Each quadpair owns one 16-row tile of the layout, so a warp covers 64 rows (output columns) of one 16-column group of K.
 // Tokens are the A operand, weights the B operand: every quadpair multiplies the same tokens, which makes a warp's
 // instruction an 8 x 32 x 4 step. Giving each quadpair its own columns instead of its own slice of K is the quadpair-N
-// idea of v100-skinny (MIT licence); see docs/kernels/qpn2.md.
+// idea of v100-skinny (MIT licence); see docs/kernels/nvfp4.md.
 #pragma once
 
 #include "nvfp4_block.cuh"

@@ -87,7 +87,7 @@ class Family:
     free: Compared
 
 
-START_CYCLES = 1870.0
+START_CYCLES = 1278.0
 
 VOLTA = Family(
     architecture="70",
@@ -101,11 +101,11 @@ VOLTA = Family(
     multiply_cycles=2.0,
     l1_latency=28.0,
     l2_latency=193.0,
-    memory_latency=858.0,
+    memory_latency=883.0,
     line_cycles=0.736,
     start_cycles=START_CYCLES,
     fitted=Compared("6 public figures of QPN2 and QPN on a V100", -0.12, 0.17),
-    free=Compared("5 others of QPN", 0.04, 0.26),
+    free=Compared("5 others of QPN", 0.03, 0.27),
 )
 
 TURING = Family(
@@ -120,11 +120,11 @@ TURING = Family(
     multiply_cycles=2.0,
     l1_latency=32.0,
     l2_latency=188.0,
-    memory_latency=717.0,
-    line_cycles=1.70,
+    memory_latency=823.0,
+    line_cycles=1.717,
     start_cycles=START_CYCLES,
     fitted=Compared("12 public figures of QPN2 on an RTX 8000", -0.11, 0.16),
-    free=Compared("6 others of packed QPN2", -0.18, 0.13),
+    free=Compared("6 others of packed QPN2", -0.17, 0.13),
 )
 
 HOPPER = Family(
@@ -139,11 +139,11 @@ HOPPER = Family(
     multiply_cycles=2.0,
     l1_latency=33.0,
     l2_latency=273.0,
-    memory_latency=1272.0,
-    line_cycles=1.9,
+    memory_latency=1280.0,
+    line_cycles=1.762,
     start_cycles=START_CYCLES,
-    fitted=Compared("96 measured rows of these kernels on an H200", -0.16, 0.15),
-    free=Compared("32 of them, M = 16 and 32, by constants fitted to the others", -0.10, 0.22),
+    fitted=Compared("96 measured rows of these kernels on an H200", -0.15, 0.15),
+    free=Compared("32 of them, M = 16 and 32, by constants fitted to the others", -0.14, 0.17),
 )
 
 

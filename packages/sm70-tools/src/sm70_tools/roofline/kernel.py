@@ -96,7 +96,7 @@ class Kernel:
 
 
 def chosen_kernel(architecture: str, m: int, k: int) -> Kernel | None:
-    """The strip kernel that the suite launches for M rows; None where M goes through a dense GEMM.
+    """The strip kernel that the suite launches for M rows; None where the general kernel runs.
 
     Raises:
         ArgumentError: sm70-kernels-cuda is not installed, or M or K is no problem that it takes.

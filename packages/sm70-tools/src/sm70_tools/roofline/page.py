@@ -79,14 +79,14 @@ def _kernel_names() -> list[str]:
 def _family_constants() -> str:
     columns = (VOLTA, TURING, HOPPER)
     described = (
-        ("max_warps", "warps per SM", "programming guide"),
-        ("unified_kib", "L1 and shared memory, KiB", "programming guide"),
+        ("max_warps", "warps per SM", "programming guide, not checked here"),
+        ("unified_kib", "L1 and shared memory, KiB", "programming guide, not checked here"),
         ("tensor_cycles", "cycles per HMMA", "7.x: issue interval that the assembler keeps; 9.0: data sheet"),
-        ("half_cycles", "cycles per HMUL2", "programming guide, throughput table"),
-        ("integer_cycles", "cycles per LOP3, SHF, IADD3", "programming guide, throughput table"),
-        ("multiply_cycles", "cycles per IMAD", "programming guide, throughput table"),
-        ("l1_latency", "latency of L1, cycles", "public microbenchmarks"),
-        ("l2_latency", "latency of L2, cycles", "public microbenchmarks"),
+        ("half_cycles", "cycles per HMUL2", "programming guide, not checked here"),
+        ("integer_cycles", "cycles per LOP3, SHF, IADD3", "programming guide, not checked here"),
+        ("multiply_cycles", "cycles per IMAD", "programming guide, not checked here"),
+        ("l1_latency", "latency of L1, cycles", "public microbenchmarks, not checked here"),
+        ("l2_latency", "latency of L2, cycles", "public microbenchmarks, not checked here"),
         ("memory_latency", "latency of memory under load, cycles", "**fitted**"),
         ("line_cycles", "cycles of L1 per line", "**fitted**"),
         ("start_cycles", "start and end of a launch, cycles", "**fitted** on 9.0, taken over for 7.x"),

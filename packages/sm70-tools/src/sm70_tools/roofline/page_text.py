@@ -8,7 +8,7 @@ INTRODUCTION = """\
 # Roofline: what a model predicts
 
 No V100, RTX 8000 or T4 was at hand when this project was written. This page says what a model of the strip
-kernels ([QPN2](kernels/qpn2.md)) predicts for them, and how far off the model is where it could be
+kernels ([NVFP4](kernels/nvfp4.md)) predicts for them, and how far off the model is where it could be
 compared: on an H200, which runs the same sources, and on the public figures of
 [v100-skinny](https://github.com/Peuqui/v100-skinny) (MIT licence), whose kernels are built alike. `sm70
 roofline --device v100` prints predictions for any shape.
@@ -44,8 +44,8 @@ time      T_launch + (C_start + L_memory + |sum over waves of (memory, latency, 
   two.
 - `miss` is 1 in the first wave, then the part of x that does not fit into L1.
 
-More rows than the kernel takes are decoded to FP16 and multiplied by a dense GEMM. For them only a bound is
-given: every byte once through memory and two launches."""
+More rows than the strip kernel takes go to the general kernel, which is not modelled. For them only a bound
+is given: the weight once through memory and one launch."""
 
 CONSTANTS = """\
 ## Constants

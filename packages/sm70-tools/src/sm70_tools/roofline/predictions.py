@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sm70_tools.roofline.cards import HOPPER
 from sm70_tools.roofline.kernel import chosen_kernel
-from sm70_tools.roofline.model import bound_dense, predict
+from sm70_tools.roofline.model import bound_many_rows, predict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ SHAPES: tuple[tuple[int, int], ...] = (
 
 TOKENS: tuple[int, ...] = (1, 8, 16, 32, 64)
 
-DENSE = "decode + dense GEMM"
+OTHER = "general kernel, not modelled"
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Row:
         n: Output features.
         k: Input features.
         m: Rows of x.
-        kernel: The kernel that the suite launches; None where M goes through a dense GEMM.
+        kernel: The kernel that the suite launches; None where it is not one that is modelled.
         prediction: What the model says; a bound where `kernel` is None.
     """
 
@@ -55,7 +55,7 @@ class Row:
         return (
             f"{self.n}x{self.k}",
             str(self.m),
-            self.kernel or DENSE,
+            self.kernel or OTHER,
             f"{bound}{us:.1f}",
             "-" if self.kernel is None else f"{us / (1 + high):.1f} to {us / (1 + low):.1f}",
             f"{at_most}{self.prediction.gb_s:.0f}",
@@ -70,7 +70,7 @@ class Row:
             "n": self.n,
             "k": self.k,
             "m": self.m,
-            "kernel": self.kernel or DENSE,
+            "kernel": self.kernel or OTHER,
             "is_bound": self.kernel is None,
             "us": round(prediction.us, 3),
             "gb_s": round(prediction.gb_s, 1),
@@ -94,7 +94,7 @@ def predict_rows(
 def _row(figures: Figures, m: int, n: int, k: int) -> Row:
     kernel = chosen_kernel(figures.family.architecture, m, k)
     if kernel is None:
-        return Row(n, k, m, None, bound_dense(figures, n, k))
+        return Row(n, k, m, None, bound_many_rows(figures, n, k))
     return Row(n, k, m, kernel.name, predict(kernel, figures, m, n, k))
 
 
