@@ -96,7 +96,7 @@ class Demo:
 
     def quantize_both(self) -> bool:
         """Make the NVFP4 and the fake-quantized checkpoint."""
-        made = ensure_nvfp4(self.fp16, self.nvfp4)
+        made = ensure_nvfp4(self.fp16, self.nvfp4, separate=self.options.separate_scales)
         return ensure_fake_quantized(self.nvfp4, self.fp16, self.fake) or made
 
     def explain(self) -> None:
@@ -189,6 +189,11 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
         "--additional-config", type=json.loads, default={}, help="JSON object for the NVFP4 engine"
     )
     parser.add_argument("--engine-limit", type=float, default=300.0, help="seconds one engine run may take")
+    parser.add_argument(
+        "--separate-scales",
+        action="store_true",
+        help="quantize each projection by itself: the suite serves fused ones with their own global scales",
+    )
     parser.add_argument(
         "--without-suite",
         action="store_true",

@@ -12,7 +12,7 @@ BLOCK = 16
 PRESET = "NVFP4A16"
 FORMAT = "nvfp4-pack-quantized"
 
-# vLLM fuses these into one layer and keeps one global scale for it, so all parts must share one.
+# vLLM fuses these into one layer and by itself keeps one global scale for it: by default all parts share one.
 FUSED_GROUPS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 
 
@@ -25,8 +25,11 @@ def fused_names(name: str) -> list[str]:
     return [name]
 
 
-def set_scales(model: Any) -> int:  # noqa: ANN401 - a transformers model
-    """Fill the block and global scales of every linear with a quantization scheme; returns how many."""
+def set_scales(model: Any, *, separate: bool) -> int:  # noqa: ANN401 - a transformers model
+    """Fill the block and global scales of every linear with a quantization scheme; returns how many.
+
+    With `separate` every projection has a global scale of its own, also where vLLM fuses it with others.
+    """
     import torch
     from compressed_tensors.quantization import QuantizationStatus
     from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
@@ -37,7 +40,10 @@ def set_scales(model: Any) -> int:  # noqa: ANN401 - a transformers model
         scheme = getattr(module, "quantization_scheme", None)
         if scheme is None or not hasattr(module, "weight_scale"):
             continue
-        peaks = [modules[part].weight.detach().float().abs().max() for part in fused_names(name)]
+        peaks = [
+            modules[part].weight.detach().float().abs().max()
+            for part in ([name] if separate else fused_names(name))
+        ]
         peak = torch.stack(peaks).max()
         global_scale = generate_gparam(-peak, peak)
         weight = module.weight.detach().float()
@@ -52,7 +58,7 @@ def set_scales(model: Any) -> int:  # noqa: ANN401 - a transformers model
     return count
 
 
-def write_nvfp4(fp16: Path, folder: Path) -> None:
+def write_nvfp4(fp16: Path, folder: Path, *, separate: bool) -> None:
     """Quantize the checkpoint `fp16` and write it into `folder` with its config and tokenizer.
 
     Raises RuntimeError where the library found no linear to quantize.
@@ -75,7 +81,7 @@ def write_nvfp4(fp16: Path, folder: Path) -> None:
         quantization_status="initialized",
     )
     apply_quantization_config(model, config)
-    if set_scales(model) == 0:
+    if set_scales(model, separate=separate) == 0:
         raise RuntimeError(f"{fp16}: no linear layer took the quantization scheme {PRESET}")
     compressor = ModelCompressor.from_pretrained_model(model, quantization_format=FORMAT)
     # The library compiles its packing function; for one short run the compiler takes longer than the packing.
@@ -88,7 +94,7 @@ def write_nvfp4(fp16: Path, folder: Path) -> None:
             shutil.copy2(path, folder / path.name)
 
 
-def nvfp4_stamp(fp16: Path) -> Stamp:
+def nvfp4_stamp(fp16: Path, *, separate: bool) -> Stamp:
     """Return what identifies the NVFP4 checkpoint: its source, the library's version and this writer's."""
     source = read_stamp(fp16)
     if source is None:
@@ -96,12 +102,16 @@ def nvfp4_stamp(fp16: Path) -> Stamp:
     library = importlib.metadata.version("compressed-tensors")
     return {
         **{f"source_{key}": value for key, value in source.items()},
-        "kind": "nvfp4",
+        "kind": "nvfp4 with separate scales" if separate else "nvfp4",
         "compressed_tensors": library,
         "writer": FORMAT_VERSION,
     }
 
 
-def ensure_nvfp4(fp16: Path, target: Path) -> bool:
+def ensure_nvfp4(fp16: Path, target: Path, *, separate: bool = False) -> bool:
     """Make the NVFP4 checkpoint at `target` if it is not there; returns True where it was written now."""
-    return build_folder(target, nvfp4_stamp(fp16), lambda folder: write_nvfp4(fp16, folder))
+    return build_folder(
+        target,
+        nvfp4_stamp(fp16, separate=separate),
+        lambda folder: write_nvfp4(fp16, folder, separate=separate),
+    )

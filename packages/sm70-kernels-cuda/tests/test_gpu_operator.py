@@ -17,6 +17,7 @@ from sm70_policy.errors import ProblemError
 from sm70_policy.formats import NVFP4
 from sm70_policy.problem import ActivationDtype, LinearProblem
 from sm70_policy.provider import QuantizedWeight
+from sm70_policy.settings import Settings
 
 pytestmark = pytest.mark.gpu
 
@@ -49,6 +50,14 @@ def test_every_row_count_of_the_general_kernel(rng: np.random.Generator, k: int)
         result = layer(torch.from_numpy(x).cuda()).cpu().numpy()
         baseline = fp16_product(x, values.astype(np.float16), None)
         assert_within_twice(result, baseline, x.astype(np.float64) @ values.T, f"M={m} K={k}")
+
+
+def test_the_dense_threshold_is_an_argument(rng: np.random.Generator) -> None:
+    weight, x = _weight(rng), _rows(rng, 40)
+    dense = PackedLinear(weight.weight, weight.row_factor, 640, qpn2=True, dense_rows=40)(x)
+    general = PackedLinear(weight.weight, weight.row_factor, 640, qpn2=True, dense_rows=41)(x)
+    assert not torch.equal(dense, general)  # one rounds the weight to FP16 first
+    torch.testing.assert_close(dense, general, rtol=2e-2, atol=2e-2)
 
 
 def test_leading_dimensions_bias_and_no_rows(rng: np.random.Generator) -> None:
@@ -158,7 +167,7 @@ def test_peak_memory_of_preparing_a_layer() -> None:
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    layer = Qpn2NvFp4LinearKernel().prepare(problem, weight)
+    layer = Qpn2NvFp4LinearKernel().prepare(problem, weight, Settings())
     peak = torch.cuda.max_memory_allocated() - before
     assert isinstance(layer, PackedLinear)
     resident = sum(item.numel() * item.element_size() for item in layer.parameters())

@@ -18,6 +18,7 @@ from sm70_policy.errors import ProblemError, WeightError
 from sm70_policy.formats import NVFP4
 from sm70_policy.problem import ActivationDtype, LinearProblem
 from sm70_policy.provider import QuantizedWeight
+from sm70_policy.settings import Nvfp4Settings, Settings
 
 KERNELS = [Qpn2NvFp4LinearKernel(), TurboMindNvFp4LinearKernel(), CpuReferenceNvFp4LinearKernel()]
 EACH_KERNEL = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
@@ -39,7 +40,7 @@ def problem(checkpoint: Checkpoint, activation: ActivationDtype = ActivationDtyp
 @EACH_KERNEL
 def test_identity_returns_the_decoded_weight(kernel: Qpn2NvFp4LinearKernel) -> None:
     checkpoint = every_code_and_scale()
-    layer = kernel.prepare(problem(checkpoint), quantized(checkpoint))
+    layer = kernel.prepare(problem(checkpoint), quantized(checkpoint), Settings())
     result = layer(torch.eye(128, dtype=torch.float16)).numpy()
     assert np.array_equal(result, checkpoint.rounded().T)
 
@@ -48,7 +49,7 @@ def test_identity_returns_the_decoded_weight(kernel: Qpn2NvFp4LinearKernel) -> N
 @pytest.mark.parametrize("m", [1, 5, 32, 33])
 def test_dense_rows_match_the_oracle(kernel: Qpn2NvFp4LinearKernel, m: int, rng: np.random.Generator) -> None:
     checkpoint = random_checkpoint(rng, 45, 384)
-    layer = kernel.prepare(problem(checkpoint), quantized(checkpoint))
+    layer = kernel.prepare(problem(checkpoint), quantized(checkpoint), Settings())
     x = rng.standard_normal((m, 384)).astype(np.float16)
     bias = rng.standard_normal(45).astype(np.float16)
     result = layer(torch.from_numpy(x), torch.from_numpy(bias)).numpy()
@@ -60,7 +61,7 @@ def test_dense_rows_match_the_oracle(kernel: Qpn2NvFp4LinearKernel, m: int, rng:
 @EACH_KERNEL
 def test_resident_bytes_are_what_stays(kernel: Qpn2NvFp4LinearKernel, rng: np.random.Generator) -> None:
     checkpoint = random_checkpoint(rng, 45, 384)
-    layer = kernel.prepare(problem(checkpoint), quantized(checkpoint))
+    layer = kernel.prepare(problem(checkpoint), quantized(checkpoint), Settings())
     assert isinstance(layer, torch.nn.Module)
     resident = sum(item.numel() * item.element_size() for item in layer.parameters())
     assert resident == kernel.resident_bytes(problem(checkpoint))
@@ -73,7 +74,7 @@ def test_preparing_neither_changes_nor_keeps_the_checkpoint(
     checkpoint = random_checkpoint(rng, 45, 384)
     weight = quantized(checkpoint)
     before = [item.clone() for item in (weight.codes, weight.scales.view(torch.uint8), weight.row_factor)]
-    layer = kernel.prepare(problem(checkpoint), weight)
+    layer = kernel.prepare(problem(checkpoint), weight, Settings())
     after = (weight.codes, weight.scales.view(torch.uint8), weight.row_factor)
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
     assert isinstance(layer, torch.nn.Module)
@@ -88,13 +89,14 @@ def test_a_bad_weight_is_refused_with_the_layer_named(
     checkpoint = random_checkpoint(rng, 45, 384)
     checkpoint.scales[3, 4] = 0x7F
     with pytest.raises(WeightError, match=r"model\.layers\.0\.mlp\.down_proj: 1 NaN"):
-        kernel.prepare(problem(checkpoint), quantized(checkpoint))
+        kernel.prepare(problem(checkpoint), quantized(checkpoint), Settings())
 
 
 @pytest.mark.parametrize("activation", list(ActivationDtype))
 def test_the_reference_serves_every_dtype(activation: ActivationDtype, rng: np.random.Generator) -> None:
     checkpoint = random_checkpoint(rng, 24, 48)
-    layer = CpuReferenceNvFp4LinearKernel().prepare(problem(checkpoint, activation), quantized(checkpoint))
+    kernel = CpuReferenceNvFp4LinearKernel()
+    layer = kernel.prepare(problem(checkpoint, activation), quantized(checkpoint), Settings())
     assert isinstance(layer, DenseLinear)
     x = torch.from_numpy(rng.standard_normal((3, 48))).to(getattr(torch, activation.value))
     result = layer(x)
@@ -105,7 +107,7 @@ def test_the_reference_serves_every_dtype(activation: ActivationDtype, rng: np.r
 
 def _layer(rng: np.random.Generator, n: int = 40, k: int = 256) -> PackedLinear:
     checkpoint = random_checkpoint(rng, n, k)
-    layer = Qpn2NvFp4LinearKernel().prepare(problem(checkpoint), quantized(checkpoint))
+    layer = Qpn2NvFp4LinearKernel().prepare(problem(checkpoint), quantized(checkpoint), Settings())
     assert isinstance(layer, PackedLinear)
     return layer
 
@@ -168,3 +170,12 @@ def test_wrong_operands_are_named(rng: np.random.Generator, what: str) -> None:
     operands[name] = tensor
     with pytest.raises(ProblemError, match=rf"{name} of dtype .*Allowed:.*--dtype float16"):
         torch.ops.sm70.nvfp4_linear(*operands.values(), 256)
+
+
+def test_the_prefill_setting_reaches_the_operator(rng: np.random.Generator) -> None:
+    checkpoint = random_checkpoint(rng, 40, 256)
+    for given, expected in ((None, 0), (7, 7)):
+        settings = Settings(sm70_nvfp4=Nvfp4Settings(prefill_min_m=given))
+        layer = Qpn2NvFp4LinearKernel().prepare(problem(checkpoint), quantized(checkpoint), settings)
+        assert isinstance(layer, PackedLinear)
+        assert layer.dense_rows == expected

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from sm70_policy.capability import Device
     from sm70_policy.provider import LinearKernel, PreparedLinear, QuantizedWeight
+    from sm70_policy.settings import Settings
 
 REFUSAL = Rejection("k-not-multiple", "K=576 is not a multiple of 128", "use another kernel")
 
@@ -40,7 +41,7 @@ class FakeKernel:
     def resident_bytes(self, problem: LinearProblem) -> int:
         return problem.weight_bytes
 
-    def prepare(self, problem: LinearProblem, weight: QuantizedWeight) -> PreparedLinear:
+    def prepare(self, problem: LinearProblem, weight: QuantizedWeight, settings: Settings) -> PreparedLinear:
         raise NotImplementedError
 
 

@@ -48,7 +48,7 @@ def test_an_unknown_section_names_the_near_match() -> None:
 
 def test_an_unknown_field_names_the_near_match() -> None:
     assert _message({"sm70_nvfp4": {"qpn": True}}) == (
-        "the field 'sm70_nvfp4.qpn'. Allowed: sm70_nvfp4.enabled, sm70_nvfp4.qpn2. "
+        "the field 'sm70_nvfp4.qpn'. Allowed: sm70_nvfp4.enabled, sm70_nvfp4.qpn2, sm70_nvfp4.prefill_min_m. "
         "Did you mean 'sm70_nvfp4.qpn2'."
     )
 
@@ -106,3 +106,15 @@ def test_two_engines_share_nothing() -> None:
     second = Settings.from_mapping(mapping)
     assert (first.sm70_nvfp4.qpn2, second.sm70_nvfp4.qpn2) == (False, True)
     assert first != second
+
+
+@pytest.mark.parametrize("value", [1, 512, None])
+def test_the_prefill_threshold_takes_positive_numbers(value: int | None) -> None:
+    settings = Settings.from_mapping({"sm70_nvfp4": {"prefill_min_m": value}})
+    assert settings.sm70_nvfp4.prefill_min_m == value
+
+
+@pytest.mark.parametrize("value", [0, -1, True, 1.5, "512"])
+def test_the_prefill_threshold_refuses_everything_else(value: object) -> None:
+    with pytest.raises(SettingsError, match=r"sm70_nvfp4\.prefill_min_m"):
+        Settings.from_mapping({"sm70_nvfp4": {"prefill_min_m": value}})

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sm70_policy.capability import Device
     from sm70_policy.problem import LinearProblem
     from sm70_policy.provider import PreparedLinear, QuantizedWeight
+    from sm70_policy.settings import Settings
 
 Tensors = dict[str, tuple[str, tuple[int, ...]]]
 """Dtype and shape by name."""
@@ -44,7 +45,7 @@ class MultipleOf128:
     def resident_bytes(self, problem: LinearProblem) -> int:
         return problem.n * (problem.k // 2 + problem.k // 16 + 4)
 
-    def prepare(self, problem: LinearProblem, weight: QuantizedWeight) -> PreparedLinear:
+    def prepare(self, problem: LinearProblem, weight: QuantizedWeight, settings: Settings) -> PreparedLinear:
         raise NotImplementedError
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sm70_policy.capability import Device
     from sm70_policy.problem import LinearProblem
     from sm70_policy.provider import PreparedLinear, QuantizedWeight
+    from sm70_policy.settings import Settings
 
 CAPABILITIES: frozenset[Sm] = frozenset(
     Sm(major, minor)
@@ -76,7 +77,7 @@ class BlockLayoutNvFp4Kernel:
         """Bytes of the packed weight and the row factors."""
         return Nvfp4Block(problem.n, problem.k).storage_bytes + 4 * problem.n
 
-    def prepare(self, problem: LinearProblem, weight: QuantizedWeight) -> PreparedLinear:
+    def prepare(self, problem: LinearProblem, weight: QuantizedWeight, settings: Settings) -> PreparedLinear:
         """Permute the checkpoint's bytes into the resident layout.
 
         Raises:
@@ -86,4 +87,7 @@ class BlockLayoutNvFp4Kernel:
 
         validate_nvfp4(problem, weight)
         packed = Nvfp4Block(problem.n, problem.k).pack(weight.codes, weight.scales)
-        return PackedLinear(packed, weight.row_factor.clone(), problem.k, qpn2=self.qpn2)
+        dense_rows = settings.sm70_nvfp4.prefill_min_m or 0
+        return PackedLinear(
+            packed, weight.row_factor.clone(), problem.k, qpn2=self.qpn2, dense_rows=dense_rows
+        )

@@ -16,17 +16,30 @@ class PackedLinear(nn.Module):
         row_factor: float32 [N].
     """
 
-    def __init__(self, weight: Tensor, row_factor: Tensor, k: int, *, qpn2: bool) -> None:
-        """Take ownership of the packed weight; `qpn2` says whether the QPN2 kernels may multiply it."""
+    def __init__(
+        self, weight: Tensor, row_factor: Tensor, k: int, *, qpn2: bool, dense_rows: int = 0
+    ) -> None:
+        """Take ownership of the packed weight.
+
+        Args:
+            weight: uint8, `nvfp4_block` layout.
+            row_factor: float32 [N].
+            k: Input features.
+            qpn2: Whether the QPN2 kernels may multiply it.
+            dense_rows: Rows from which on a dense GEMM does; 0 leaves it to the card.
+        """
         super().__init__()
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.row_factor = nn.Parameter(row_factor, requires_grad=False)
         self.k = k
         self.qpn2 = qpn2
+        self.dense_rows = dense_rows
 
     def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return x @ w^T + bias: FP16 [..., K] to FP16 [..., N]."""
-        result: Tensor = torch.ops.sm70.nvfp4_linear(x, self.weight, self.row_factor, bias, self.k, self.qpn2)
+        result: Tensor = torch.ops.sm70.nvfp4_linear(
+            x, self.weight, self.row_factor, bias, self.k, self.qpn2, self.dense_rows
+        )
         return result
 
 

@@ -17,13 +17,20 @@ from sm70_kernels_cuda.reference import decode_nvfp4
 from sm70_policy.errors import ProblemError, describe
 
 _SCHEMA = (
-    "nvfp4_linear(Tensor x, Tensor weight, Tensor row_factor, Tensor? bias, int k, bool qpn2=True) -> Tensor"
+    "nvfp4_linear(Tensor x, Tensor weight, Tensor row_factor, Tensor? bias, int k, bool qpn2=True, "
+    "int dense_rows=0) -> Tensor"
 )
 _LIBRARY = torch.library.Library("sm70", "FRAGMENT")
 
 
 def _nvfp4_linear_cuda(
-    x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, k: int, qpn2: bool = True
+    x: Tensor,
+    weight: Tensor,
+    row_factor: Tensor,
+    bias: Tensor | None,
+    k: int,
+    qpn2: bool = True,
+    dense_rows: int = 0,
 ) -> Tensor:
     _check(x, weight, row_factor, bias, k, qpn2=qpn2)
     n = row_factor.shape[0]
@@ -34,7 +41,7 @@ def _nvfp4_linear_cuda(
     # The public guard costs 5 us a call, more than the launch.
     with torch.cuda._DeviceGuard(x.device.index):  # noqa: SLF001
         kernels = kernels_for(x.device.index)
-        if m < kernels.dense_rows:
+        if m < (dense_rows or kernels.dense_rows):
             kernels.linear(x, weight, row_factor, bias, y, qpn2=qpn2)
         else:
             _dense_product(x.reshape(m, k), kernels.dequantize(weight, row_factor, k), bias, y.view(m, n))
@@ -49,7 +56,13 @@ def _dense_product(x: Tensor, dense: Tensor, bias: Tensor | None, y: Tensor) -> 
 
 
 def _nvfp4_linear_cpu(
-    x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, k: int, qpn2: bool = True
+    x: Tensor,
+    weight: Tensor,
+    row_factor: Tensor,
+    bias: Tensor | None,
+    k: int,
+    qpn2: bool = True,
+    dense_rows: int = 0,  # noqa: ARG001 - the operator's signature
 ) -> Tensor:
     _check(x, weight, row_factor, bias, k, qpn2=qpn2)
     codes, scales = Nvfp4Block(row_factor.shape[0], k).unpack(weight)
@@ -65,6 +78,7 @@ def _nvfp4_linear_fake(
     bias: Tensor | None,  # noqa: ARG001
     k: int,  # noqa: ARG001
     qpn2: bool = True,  # noqa: ARG001
+    dense_rows: int = 0,  # noqa: ARG001
 ) -> Tensor:
     return x.new_empty((*x.shape[:-1], row_factor.shape[0]))
 

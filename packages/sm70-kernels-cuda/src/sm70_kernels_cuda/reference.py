@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sm70_policy.capability import Device
     from sm70_policy.problem import LinearProblem
     from sm70_policy.provider import PreparedLinear, QuantizedWeight
+    from sm70_policy.settings import Settings
 
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
 _DTYPE_BYTES = {ActivationDtype.FLOAT16: 2, ActivationDtype.BFLOAT16: 2, ActivationDtype.FLOAT32: 4}
@@ -70,7 +71,12 @@ class CpuReferenceNvFp4LinearKernel:
         """Bytes of the dense weight."""
         return problem.n * problem.k * _DTYPE_BYTES[problem.activation]
 
-    def prepare(self, problem: LinearProblem, weight: QuantizedWeight) -> PreparedLinear:
+    def prepare(
+        self,
+        problem: LinearProblem,
+        weight: QuantizedWeight,
+        settings: Settings,  # noqa: ARG002 - the contract's signature
+    ) -> PreparedLinear:
         """Decode into the activation dtype.
 
         Raises:

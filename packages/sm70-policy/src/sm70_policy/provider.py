@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from sm70_policy.capability import Device
     from sm70_policy.problem import LinearProblem
+    from sm70_policy.settings import Settings
     from sm70_policy.verdict import Verdict
 
 ENTRY_POINT_GROUP = "sm70.providers"
@@ -67,8 +68,13 @@ class LinearKernel(Protocol):
         """Bytes that stay on the device for this layer after `prepare`."""
         ...
 
-    def prepare(self, problem: LinearProblem, weight: QuantizedWeight) -> PreparedLinear:
+    def prepare(self, problem: LinearProblem, weight: QuantizedWeight, settings: Settings) -> PreparedLinear:
         """Build the resident form. Leaves `weight` untouched; the caller drops it afterwards.
+
+        Args:
+            problem: The layer.
+            weight: Its checkpoint's tensors.
+            settings: Those of the engine that the layer belongs to.
 
         Raises:
             WeightError: The tensors do not form a valid weight for `problem`.

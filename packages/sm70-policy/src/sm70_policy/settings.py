@@ -25,10 +25,24 @@ class Nvfp4Settings:
         enabled: Whether the suite's NVFP4 kernels take part. None means: on compute capability 7.x and on the
             CPU, where stock vLLM has no NVFP4 kernel, yes; elsewhere no. True asks for them everywhere.
         qpn2: Whether `Qpn2NvFp4LinearKernel` takes part.
+        prefill_min_m: From so many rows on, a layer decodes its weight into scratch and runs a dense FP16
+            GEMM. None leaves it to the kernels: 1024 on compute capability 7.x, 128 from 8.0 on, which was
+            measured on an H200.
     """
 
     enabled: bool | None = None
     qpn2: bool = True
+    prefill_min_m: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.prefill_min_m is not None and self.prefill_min_m < 1:
+            raise SettingsError(
+                describe(
+                    asked=f"sm70_nvfp4.prefill_min_m = {self.prefill_min_m}",
+                    allowed="1 and above, or null",
+                    fix="A number above the longest batch turns the dense GEMM off",
+                )
+            )
 
 
 @dataclass(frozen=True)

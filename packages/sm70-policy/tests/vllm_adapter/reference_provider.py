@@ -16,6 +16,8 @@ from sm70_policy.weights import validate_nvfp4
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from sm70_policy.settings import Settings
+
 NAME = "ReferenceNvFp4LinearKernel"
 _MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
@@ -58,7 +60,7 @@ class ReferenceNvFp4LinearKernel:
     def resident_bytes(self, problem: LinearProblem) -> int:
         return problem.n * problem.k * 8
 
-    def prepare(self, problem: LinearProblem, weight: QuantizedWeight) -> Any:
+    def prepare(self, problem: LinearProblem, weight: QuantizedWeight, settings: Settings) -> Any:
         validate_nvfp4(problem, weight)
         if self.broken:
             raise MemoryError("no memory for the prepared weight")

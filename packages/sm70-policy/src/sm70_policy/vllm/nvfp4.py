@@ -174,7 +174,7 @@ def _load(owner: object, selection: Selection, layer: Any) -> Any:
         return _without_kernel(owner, selection, route, layer)
     weight = layers.weight_of(layer, problem)
     try:
-        prepared = route.kernel.prepare(problem, weight)
+        prepared = route.kernel.prepare(problem, weight, selection.policy.settings)
     except Sm70Error:
         raise
     except Exception as error:
