@@ -9,7 +9,7 @@
 #define SM70_GENERAL_KERNEL(tiles, warps_n, warps_k)                                                            \
   SM70_KERNEL(warps_n* warps_k * 32,                                                                            \
               (sm70::general::Shape<sm70::DeviceAtom, tiles, warps_n, warps_k>::kResidentBlocks))                \
-  general_nvfp4_t##tiles##_n##warps_n##_k##warps_k(const sm70::GeneralArguments args) {                         \
+  general_nvfp4_t##tiles##_n##warps_n##_k##warps_k(const sm70::LinearArguments args) {                         \
     sm70::general_nvfp4<sm70::DeviceAtom, tiles, warps_n, warps_k>(args);                                       \
   }
 

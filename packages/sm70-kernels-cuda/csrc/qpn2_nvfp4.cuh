@@ -16,7 +16,7 @@ using DeviceAtom = AmpereAtom;
 }  // namespace sm70
 
 #define SM70_QPN2_KERNEL(token_tiles, warps)                                                      \
-  SM70_KERNEL(warps * 32) qpn2_nvfp4_t##token_tiles##_w##warps(const sm70::Qpn2Arguments args) {  \
+  SM70_KERNEL(warps * 32) qpn2_nvfp4_t##token_tiles##_w##warps(const sm70::LinearArguments args) {  \
     sm70::qpn2_nvfp4<sm70::DeviceAtom, token_tiles, warps>(args);                                 \
   }
 

@@ -11,7 +11,7 @@ import numpy as np
 from emulated_kernels import PACKAGE, EmulatedKernels, pack
 from emulator.emulator import DeviceBuffer, EmulatedLibrary
 from sm70_kernels_cuda.launch_general import GeneralVariant, launch_general
-from sm70_kernels_cuda.nvfp4_general import GeneralArguments
+from sm70_kernels_cuda.operands import LinearArguments
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -68,7 +68,7 @@ class EmulatedGeneral:
         if bias is not None:
             buffers["bias"] = DeviceBuffer("bias", bias)
         addresses = {name: buffer.address for name, buffer in buffers.items()}
-        arguments = GeneralArguments(**addresses, m=m, n=n, k=k)
+        arguments = LinearArguments(**addresses, m=m, n=n, k=k)
         plan = launch_general(variant, m, n, self.atom)
         self.library.call(
             f"run_{plan.kernel}",

@@ -13,7 +13,8 @@ from build_support.fatbin import include_folders
 from emulator.emulator import DeviceBuffer, EmulatedLibrary, build
 from sm70_kernels_cuda import launch
 from sm70_kernels_cuda.layouts.nvfp4_block import Nvfp4Block
-from sm70_kernels_cuda.nvfp4 import DequantizeArguments, Qpn2Arguments
+from sm70_kernels_cuda.nvfp4 import DequantizeArguments
+from sm70_kernels_cuda.operands import LinearArguments
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -67,7 +68,7 @@ class EmulatedKernels:
         if bias is not None:
             buffers["bias"] = DeviceBuffer("bias", bias)
         addresses = {name: buffer.address for name, buffer in buffers.items()}
-        arguments = Qpn2Arguments(**addresses, m=m, n=n, k=k)
+        arguments = LinearArguments(**addresses, m=m, n=n, k=k)
         plan = launch.launch_variant(variant, n, self.atom)
         self.library.call(
             f"run_{plan.kernel}",

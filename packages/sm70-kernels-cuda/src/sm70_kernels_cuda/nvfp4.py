@@ -13,21 +13,7 @@ from sm70_kernels_cuda.driver import ArgumentBlock, Module, current_stream
 from sm70_kernels_cuda.launch_cluster import Card
 from sm70_kernels_cuda.nvfp4_cluster import ClusterKernels
 from sm70_kernels_cuda.nvfp4_general import GeneralKernels
-
-
-class Qpn2Arguments(ctypes.Structure):
-    """Mirror of sm70::Qpn2Arguments."""
-
-    _fields_ = (
-        ("weight", ctypes.c_void_p),
-        ("x", ctypes.c_void_p),
-        ("y", ctypes.c_void_p),
-        ("row_factor", ctypes.c_void_p),
-        ("bias", ctypes.c_void_p),
-        ("m", ctypes.c_int),
-        ("n", ctypes.c_int),
-        ("k", ctypes.c_int),
-    )
+from sm70_kernels_cuda.operands import LinearArguments, fill_operands
 
 
 class DequantizeArguments(ctypes.Structure):
@@ -44,7 +30,7 @@ class DequantizeArguments(ctypes.Structure):
 
 FIRST_WITH_CLUSTERS = 90
 
-_qpn2_block = ArgumentBlock(Qpn2Arguments)
+_qpn2_block = ArgumentBlock(LinearArguments)
 _dequantize_block = ArgumentBlock(DequantizeArguments)
 
 
@@ -122,15 +108,8 @@ class Nvfp4Kernels:
             bias: FP16 [N] or None.
             y: FP16 [..., N], contiguous; written completely.
         """
+        fill_operands(_qpn2_block.values, _readable(x), weight, row_factor, bias, y)
         n = row_factor.shape[0]
-        x = _readable(x)
-        values = _qpn2_block.values
-        values.weight = weight.data_ptr()
-        values.x = x.data_ptr()
-        values.y = y.data_ptr()
-        values.row_factor = row_factor.data_ptr()
-        values.bias = None if bias is None else bias.data_ptr()
-        values.m, values.n, values.k = y.numel() // n, n, x.shape[-1]
         self._enqueue(launch.launch_variant(variant, n, self._atom), _qpn2_block, weight.device.index)
 
     def dequantize(self, weight: Tensor, row_factor: Tensor, k: int) -> Tensor:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sm70_kernels_cuda.driver import ArgumentBlock, Module, current_stream
 from sm70_kernels_cuda.launch_cluster import Card, ClusterPlan, choose_cluster
+from sm70_kernels_cuda.operands import OPERAND_FIELDS, fill_operands
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,14 +18,7 @@ class ClusterArguments(ctypes.Structure):
     """Mirror of sm70::ClusterArguments."""
 
     _fields_ = (
-        ("weight", ctypes.c_void_p),
-        ("x", ctypes.c_void_p),
-        ("y", ctypes.c_void_p),
-        ("row_factor", ctypes.c_void_p),
-        ("bias", ctypes.c_void_p),
-        ("m", ctypes.c_int),
-        ("n", ctypes.c_int),
-        ("k", ctypes.c_int),
+        *OPERAND_FIELDS,
         ("overlapped", ctypes.c_int),
         ("strips_each", ctypes.c_int),
         ("clusters_plus1", ctypes.c_int),
@@ -66,14 +60,8 @@ class ClusterKernels:
             bias: FP16 [N] or None.
             y: FP16 [..., N], contiguous; written completely.
         """
-        n = row_factor.shape[0]
         values = _block.values
-        values.weight = weight.data_ptr()
-        values.x = x.data_ptr()
-        values.y = y.data_ptr()
-        values.row_factor = row_factor.data_ptr()
-        values.bias = None if bias is None else bias.data_ptr()
-        values.m, values.n, values.k = y.numel() // n, n, x.shape[-1]
+        fill_operands(values, x, weight, row_factor, bias, y)
         values.overlapped = plan.launch.overlaps_previous
         values.strips_each, values.clusters_plus1 = plan.strips_each, plan.clusters_plus1
         values.received_offset = plan.received_offset

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from typing import TYPE_CHECKING
 
 from sm70_kernels_cuda.driver import ArgumentBlock, Module, current_stream
 from sm70_kernels_cuda.launch_general import GeneralVariant, choose_general, launch_general
+from sm70_kernels_cuda.operands import LinearArguments, fill_operands
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,22 +16,7 @@ if TYPE_CHECKING:
     from sm70_kernels_cuda.launch_cluster import Card
 
 
-class GeneralArguments(ctypes.Structure):
-    """Mirror of sm70::GeneralArguments."""
-
-    _fields_ = (
-        ("weight", ctypes.c_void_p),
-        ("x", ctypes.c_void_p),
-        ("y", ctypes.c_void_p),
-        ("row_factor", ctypes.c_void_p),
-        ("bias", ctypes.c_void_p),
-        ("m", ctypes.c_int),
-        ("n", ctypes.c_int),
-        ("k", ctypes.c_int),
-    )
-
-
-_block = ArgumentBlock(GeneralArguments)
+_block = ArgumentBlock(LinearArguments)
 
 
 class GeneralKernels:
@@ -74,15 +59,9 @@ class GeneralKernels:
             bias: FP16 [N] or None.
             y: FP16 [..., N], contiguous; written completely.
         """
+        fill_operands(_block.values, x, weight, row_factor, bias, y)
         n = row_factor.shape[0]
         m = y.numel() // n
-        values = _block.values
-        values.weight = weight.data_ptr()
-        values.x = x.data_ptr()
-        values.y = y.data_ptr()
-        values.row_factor = row_factor.data_ptr()
-        values.bias = None if bias is None else bias.data_ptr()
-        values.m, values.n, values.k = m, n, x.shape[-1]
         plan = launch_general(variant, m, n, self._atom)
         device = weight.device.index
         self._module.kernel(plan.kernel).launch(plan, _block, device, current_stream(device))

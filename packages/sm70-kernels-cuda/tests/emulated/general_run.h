@@ -7,7 +7,7 @@
 #define RUN_GENERAL(tiles, warps_n, warps_k)                                                                       \
   extern "C" __attribute__((visibility("default"))) const char*                                                    \
       run_general_nvfp4_t##tiles##_n##warps_n##_k##warps_k(const sm70_emulator::Buffer* buffers, int count,         \
-                                                           sm70::GeneralArguments args, int grid, int shared) {    \
+                                                           sm70::LinearArguments args, int grid, int shared) {    \
     return sm70_emulator::error_text_of([&] {                                                                      \
       sm70_emulator::launch("general_nvfp4_t" #tiles "_n" #warps_n "_k" #warps_k, dim3(grid),                       \
                             dim3(warps_n * warps_k * 32), shared, {buffers, count},                                \

@@ -8,7 +8,7 @@ using namespace sm70_emulator;
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 #define RUN_QPN2(token_tiles, warps)                                                                                   \
-  EXPORT const char* run_qpn2_nvfp4_t##token_tiles##_w##warps(const Buffer* buffers, int count, sm70::Qpn2Arguments args, \
+  EXPORT const char* run_qpn2_nvfp4_t##token_tiles##_w##warps(const Buffer* buffers, int count, sm70::LinearArguments args, \
                                                               int grid, int shared_bytes) {                           \
     return error_text_of([&] {                                                                                         \
       launch("qpn2_nvfp4_t" #token_tiles "_w" #warps, dim3(grid), dim3(warps * 32), shared_bytes, {buffers, count},    \

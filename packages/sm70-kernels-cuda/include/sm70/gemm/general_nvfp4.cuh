@@ -25,21 +25,11 @@
 #include "nvfp4_block.cuh"
 #include "sm70/common/portability.cuh"
 #include "sm70/common/staged_copy.cuh"
+#include "sm70/gemm/linear_arguments.cuh"
 #include "sm70/mma/ampere.cuh"
 #include "sm70/mma/volta.cuh"
 
 namespace sm70 {
-
-struct GeneralArguments {
-  const uint8_t* weight;
-  const __half* x;
-  __half* y;
-  const float* row_factor;
-  const __half* bias;
-  int m;
-  int n;
-  int k;
-};
 
 namespace general {
 
@@ -110,7 +100,7 @@ struct Place {
   int warp_n;
   int warp_k;
 
-  SM70_DEVICE explicit Place(const GeneralArguments& args) {
+  SM70_DEVICE explicit Place(const LinearArguments& args) {
     const int token_blocks = ceil_divide(args.m, Shape::kBlockTokens);
     const int warp = static_cast<int>(threadIdx.x) / 32;
     token = static_cast<int>(blockIdx.x) % token_blocks * Shape::kBlockTokens;
@@ -133,7 +123,7 @@ struct Place {
 template <class Shape>
 class TokenSlabs {
  public:
-  SM70_DEVICE TokenSlabs(const GeneralArguments& args, const Place<Shape>& place)
+  SM70_DEVICE TokenSlabs(const LinearArguments& args, const Place<Shape>& place)
       : span_(dynamic_shared(), 2 * Shape::kBufferPieces), k_(args.k) {
     const int thread = static_cast<int>(threadIdx.x);
     const int token = thread / Shape::kRowPieces;
@@ -191,7 +181,7 @@ class WeightStream {
   static constexpr int kGroups = Atom::kUnitsPerBlock;  // that one lane multiplies in a chunk
   static constexpr int kFragments = Shape::Warp::kFragments;
 
-  SM70_DEVICE WeightStream(const GeneralArguments& args, const Place<Shape>& place, const typename Atom::Lane& lane)
+  SM70_DEVICE WeightStream(const LinearArguments& args, const Place<Shape>& place, const typename Atom::Lane& lane)
       : lane_(lane), warp_k_(place.warp_k), blocks_(ceil_divide(args.k, nvfp4_block::kColumns)) {
     // A strip may end beyond the last tile: read a valid one, drop its result.
     const int tiles = ceil_divide(args.n, nvfp4_block::kRows);
@@ -338,7 +328,7 @@ SM70_DEVICE void multiply_chunk(Accumulators<Shape>& acc, WeightStream<Shape>& w
 
 // Adds the sums of the warps along K in their order and writes the results of one pass of token tiles.
 template <class Shape>
-SM70_DEVICE void store_pass(const GeneralArguments& args, const Place<Shape>& place, const SharedSpan<float>& partial,
+SM70_DEVICE void store_pass(const LinearArguments& args, const Place<Shape>& place, const SharedSpan<float>& partial,
                             int first_tile) {
   constexpr int kPassTokens = Shape::kPassTiles * kTokens;
   constexpr int kWarpFloats = kPassTokens * Shape::Warp::kPartialPitch;
@@ -362,7 +352,7 @@ SM70_DEVICE void store_pass(const GeneralArguments& args, const Place<Shape>& pl
 }
 
 template <class Shape>
-SM70_DEVICE void reduce_and_store(const GeneralArguments& args, const Place<Shape>& place,
+SM70_DEVICE void reduce_and_store(const LinearArguments& args, const Place<Shape>& place,
                                   const Accumulators<Shape>& acc, const typename Shape::Atom::Lane& lane) {
   const SharedSpan<float> partial(dynamic_shared(), Shape::kPartials);
   const int warp = place.warp_k * Shape::kWarpsN + place.warp_n;
@@ -389,7 +379,7 @@ SM70_DEVICE void reduce_and_store(const GeneralArguments& args, const Place<Shap
 // Shared memory: the larger of 2 * kBufferPieces * 16 and kPartials * 4 bytes. Grid: one block a strip and kBlockTokens
 // tokens, the tokens first. Block: kThreads.
 template <class Atom, int kTokenTiles, int kWarpsN, int kWarpsK>
-SM70_DEVICE void general_nvfp4(const GeneralArguments& args) {
+SM70_DEVICE void general_nvfp4(const LinearArguments& args) {
   using Shape = general::Shape<Atom, kTokenTiles, kWarpsN, kWarpsK>;
   const general::Place<Shape> place(args);
   const typename Atom::Lane lane(static_cast<int>(threadIdx.x) % 32);

@@ -21,21 +21,11 @@
 
 #include "nvfp4_block.cuh"
 #include "sm70/common/portability.cuh"
+#include "sm70/gemm/linear_arguments.cuh"
 #include "sm70/mma/ampere.cuh"
 #include "sm70/mma/volta.cuh"
 
 namespace sm70 {
-
-struct Qpn2Arguments {
-  const uint8_t* weight;
-  const __half* x;
-  __half* y;
-  const float* row_factor;
-  const __half* bias;
-  int m;
-  int n;
-  int k;
-};
 
 constexpr int kTokenTile = 8;
 
@@ -67,7 +57,7 @@ struct Qpn2Warp {
   const __half* x[kTokenTiles];
   int k;
 
-  SM70_DEVICE Qpn2Warp(const Qpn2Arguments& args, int lane_index) : lane(lane_index), k(args.k) {
+  SM70_DEVICE Qpn2Warp(const LinearArguments& args, int lane_index) : lane(lane_index), k(args.k) {
     // A strip may end beyond the last tile, and a token tile beyond the last token: read a valid one, drop its result.
     const int tiles = (args.n + nvfp4_block::kRows - 1) / nvfp4_block::kRows;
     const int wanted = static_cast<int>(blockIdx.x) * Atom::kTiles + lane.tile;
@@ -121,7 +111,7 @@ struct Qpn2Warp {
 
 // Adds the warps' sums of one token tile in warp order and writes the results.
 template <class Atom, int kWarps>
-SM70_DEVICE void store_token_tile(const Qpn2Arguments& args, const SharedSpan<float>& partial, int token_tile) {
+SM70_DEVICE void store_token_tile(const LinearArguments& args, const SharedSpan<float>& partial, int token_tile) {
   constexpr int kStrip = Atom::kTiles * nvfp4_block::kRows;
   constexpr int kPitch = reduction_pitch<Atom>();
   for (int i = static_cast<int>(threadIdx.x); i < kTokenTile * kStrip; i += kWarps * 32) {
@@ -143,7 +133,7 @@ SM70_DEVICE void store_token_tile(const Qpn2Arguments& args, const SharedSpan<fl
 
 // Shared memory: kWarps * 8 * reduction_pitch floats. Grid: one block a strip. Block: kWarps * 32 threads.
 template <class Atom, int kTokenTiles, int kWarps>
-SM70_DEVICE void qpn2_nvfp4(const Qpn2Arguments& args) {
+SM70_DEVICE void qpn2_nvfp4(const LinearArguments& args) {
   static_assert(kWarps * 32 <= 1024, "a block has at most 1024 threads");
   static_assert(kWarps * kTokenTile * reduction_pitch<Atom>() * 4 <= 48 * 1024,
                 "the reduction must fit the shared memory that every card gives without asking");

@@ -1,0 +1,19 @@
+// The operands of a linear layer, as kernels take them by value; operands.py mirrors it.
+#pragma once
+
+#include "sm70/common/portability.cuh"
+
+namespace sm70 {
+
+struct LinearArguments {
+  const uint8_t* weight;    // nvfp4_block
+  const __half* x;          // [M, K]
+  __half* y;                // [M, N]
+  const float* row_factor;  // [N]
+  const __half* bias;       // [N] or null
+  int m;
+  int n;
+  int k;
+};
+
+}  // namespace sm70
