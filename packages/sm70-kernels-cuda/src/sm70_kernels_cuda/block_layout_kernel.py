@@ -83,10 +83,16 @@ class BlockLayoutNvFp4Kernel:
         Raises:
             WeightError: The tensors do not form a valid weight.
         """
+        import torch
+
         from sm70_kernels_cuda.modules import PackedLinear
 
         validate_nvfp4(problem, weight)
         packed = Nvfp4Block(problem.n, problem.k).pack(weight.codes, weight.scales)
+        if packed.is_cuda:
+            # The cluster kernel reads weights before its predecessor in the stream has ended. That must never
+            # be the kernel that wrote them.
+            torch.cuda.synchronize(packed.device)
         dense_rows = settings.sm70_nvfp4.prefill_min_m or 0
         return PackedLinear(
             packed, weight.row_factor.clone(), problem.k, qpn2=self.qpn2, dense_rows=dense_rows

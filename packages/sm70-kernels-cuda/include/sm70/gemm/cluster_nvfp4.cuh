@@ -19,8 +19,8 @@
 // distributed shared memory, and finishes the other half with what the peer sent. All sums have a fixed order.
 //
 // x is copied into shared memory by the bulk copy engine, 256 columns to a barrier, so that a warp waits for the columns
-// that it needs next and no more. Weights do not depend on the kernel before: where the launch allows it, the first of them
-// are loaded before that kernel has ended.
+// that it needs next and no more. Weights do not depend on the kernel before (who writes them synchronizes): where the launch
+// allows it, the first of them are loaded before that kernel has ended.
 #pragma once
 
 #include "nvfp4_block.cuh"

@@ -143,6 +143,8 @@ def install(layer: Any, prepared: Any) -> bool:
 
 def _copy_into(name: str, serving: Any, prepared: Any) -> None:
     """Reload in place: captured CUDA graphs hold the addresses of the tensors that serve."""
+    import torch
+
     old = {**dict(serving.named_parameters()), **dict(serving.named_buffers())}
     new = {**dict(prepared.named_parameters()), **dict(prepared.named_buffers())}
     shapes = [{key: (item.shape, item.dtype) for key, item in tensors.items()} for tensors in (old, new)]
@@ -156,3 +158,6 @@ def _copy_into(name: str, serving: Any, prepared: Any) -> None:
         )
     for key, item in old.items():
         item.data.copy_(new[key].data)
+        if item.is_cuda:
+            # A kernel may read its weight before its predecessor in the stream, such as this copy, has ended.
+            torch.cuda.synchronize(item.device)
