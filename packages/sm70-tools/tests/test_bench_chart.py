@@ -85,7 +85,7 @@ def test_the_bars_show_times_and_shares(tmp_path: Path, monkeypatch: pytest.Monk
 
     def bar(self: Axes, x: list[float], height: list[float], *arguments: object, **options: object) -> object:
         drawn.append((str(options["label"]), height))
-        return original(self, x, height, *arguments, **options)  # type: ignore[arg-type]
+        return original(self, x, height, *arguments, **options)
 
     monkeypatch.setattr(Axes, "bar", bar)
     chart.draw(chart.select(ROWS, row_counts=[1]), tmp_path / "chart.png")
