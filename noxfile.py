@@ -158,7 +158,8 @@ def _on_card(session: nox.Session) -> None:
     else:
         session.install(GPU_TORCH[session.name], "-r", f"{REQUIREMENTS / 'tests.txt'}")
         _install_editable(session)
-    _pytest(session, session.name, python, "-m", "gpu", "packages")
+    # Most of the time goes to float64 products on the CPU. pytest-benchmark warns beside xdist.
+    _pytest(session, session.name, python, "-n", "4", "-p", "no:benchmark", "-m", "gpu", "packages")
 
 
 @nox.session(default=False, reuse_venv=True)
