@@ -102,8 +102,7 @@ def run_logged(
             time.sleep(POLL_SECONDS)
         code = process.poll()
     finally:
-        if process.poll() is None:
-            stop_group(process)
+        stop_group(process)  # with all that it left running
         relay.close()
     if code is None:
         raise ProcessFailedError(f"stopped after the limit of {limit:.0f} s.\n{failure_excerpt(log)}")

@@ -58,6 +58,16 @@ def test_time_limit_ends_the_program_and_its_children(tmp_path: Path) -> None:
     assert not is_running(child)
 
 
+def test_what_a_program_leaves_running_ends_with_it(tmp_path: Path) -> None:
+    code = "import subprocess; open('child', 'w').write(str(subprocess.Popen(['sleep', '600']).pid))"
+    run_python(tmp_path, code)
+    child = int((tmp_path / "child").read_text(encoding="utf-8"))
+    deadline = time.monotonic() + 10
+    while is_running(child) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_running(child)
+
+
 def is_running(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
