@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from build_support.fatbin import ARCHITECTURES, build_fatbin, include_folders
+from build_support.fatbin import ARCHITECTURES, PTX_ARCHITECTURE, build_fatbin, include_folders
 from build_support.libraries import BuildError
 from build_support.nvrtc import compile_source
 from emulated_kernels import PACKAGE
@@ -23,6 +23,7 @@ from sm70_kernels_cuda.launch import (
     launch_dequantize,
     launch_variant,
 )
+from sm70_kernels_cuda.launch_cluster import has_clusters
 from sm70_kernels_cuda.provider import PROVIDER
 from sm70_kernels_cuda.qpn2 import Qpn2NvFp4LinearKernel
 from sm70_kernels_cuda.reference import CpuReferenceNvFp4LinearKernel
@@ -117,6 +118,13 @@ def test_atoms_and_launches() -> None:
     assert launch_variant(Variant(1, 16), 5121, VOLTA_ATOM).grid == (81, 1)
     assert launch_variant(Variant(1, 8), 5121, AMPERE_ATOM).grid == (321, 1)
     assert launch_dequantize(17, 257).grid == (2, 2)
+
+
+@pytest.mark.parametrize("sm", sorted(CAPABILITIES), ids=str)
+def test_cluster_kernels_are_used_exactly_where_the_binary_has_them(sm: Sm) -> None:
+    cubins = [int(code) for code in ARCHITECTURES if int(code) // 10 == sm.major]
+    code = max((c for c in cubins if c % 10 <= sm.minor), default=int(PTX_ARCHITECTURE))
+    assert has_clusters(sm.major) == (code >= 90)  # csrc/cluster_nvfp4.cuh compiles them from there on
 
 
 def test_a_rejected_source_shows_the_compilers_words(tmp_path: object) -> None:

@@ -1,4 +1,4 @@
-"""The cluster kernels on a card of capability 9.0 or more, against float64; runs with `nox -s gpu`."""
+"""The cluster kernels on a card of capability 9.x or 10.x, against float64; runs with `nox -s gpu`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,13 @@ from gpu_kernels import PackedWeight, guarded_output
 from nvfp4_checks import check_dense, check_one_hot
 from nvfp4_oracle import Checkpoint, every_code_and_scale, random_checkpoint
 from sm70_kernels_cuda import binary
-from sm70_kernels_cuda.launch_cluster import CLUSTER_VARIANTS, Card, ClusterVariant, plan_cluster
-from sm70_kernels_cuda.nvfp4 import FIRST_WITH_CLUSTERS
+from sm70_kernels_cuda.launch_cluster import (
+    CLUSTER_VARIANTS,
+    Card,
+    ClusterVariant,
+    has_clusters,
+    plan_cluster,
+)
 from sm70_kernels_cuda.nvfp4_cluster import ClusterKernels
 
 if TYPE_CHECKING:
@@ -53,8 +58,8 @@ class GpuClusterKernels:
 @pytest.fixture(scope="module", params=["whole-card", "few-clusters"])
 def kernels(request: pytest.FixtureRequest) -> GpuClusterKernels:
     properties = torch.cuda.get_device_properties(0)
-    if properties.major * 10 + properties.minor < FIRST_WITH_CLUSTERS:
-        pytest.skip("needs compute capability 9.0")
+    if not has_clusters(properties.major):
+        pytest.skip("needs compute capability 9.x or 10.x")
     multiprocessors = properties.multi_processor_count if request.param == "whole-card" else 6
     card = Card(multiprocessors, properties.shared_memory_per_block_optin)
     return GpuClusterKernels(ClusterKernels(binary.module(), card), card)

@@ -72,6 +72,14 @@ class ClusterPlan:
     owners_offset: int
 
 
+def has_clusters(major: int) -> bool:
+    """Whether the binary holds cluster kernels for cards of this major compute capability.
+
+    The driver makes 12.x's code from the PTX for 8.0, which has none of them.
+    """
+    return major in (9, 10)
+
+
 def plan_cluster(
     variant: ClusterVariant, m: int, n: int, k: int, card: Card, blocks_each: int = 1
 ) -> ClusterPlan | None:

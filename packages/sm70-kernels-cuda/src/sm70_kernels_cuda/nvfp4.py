@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sm70_kernels_cuda import binary, launch
 from sm70_kernels_cuda.driver import ArgumentBlock, Module, current_stream
-from sm70_kernels_cuda.launch_cluster import Card
+from sm70_kernels_cuda.launch_cluster import Card, has_clusters
 from sm70_kernels_cuda.nvfp4_cluster import ClusterKernels
 from sm70_kernels_cuda.nvfp4_general import GeneralKernels
 from sm70_kernels_cuda.operands import LinearArguments, fill_operands
@@ -27,8 +27,6 @@ class DequantizeArguments(ctypes.Structure):
         ("k", ctypes.c_int),
     )
 
-
-FIRST_WITH_CLUSTERS = 90
 
 _qpn2_block = ArgumentBlock(LinearArguments)
 _dequantize_block = ArgumentBlock(DequantizeArguments)
@@ -147,5 +145,5 @@ def kernels_for(device: int) -> Nvfp4Kernels:
     module, number = binary.module(), properties.major * 10 + properties.minor
     card = Card(properties.multi_processor_count, properties.shared_memory_per_block_optin)
     atom = launch.atom_of(number)
-    cluster = ClusterKernels(module, card) if number >= FIRST_WITH_CLUSTERS else None
+    cluster = ClusterKernels(module, card) if has_clusters(properties.major) else None
     return Nvfp4Kernels(module, atom, GeneralKernels(module, atom, card), cluster)

@@ -1,4 +1,4 @@
-"""The cluster kernels of one binary, callable on torch tensors; compute capability 9.0 and up."""
+"""The cluster kernels of one binary, callable on torch tensors; compute capability 9.x and 10.x."""
 
 from __future__ import annotations
 
