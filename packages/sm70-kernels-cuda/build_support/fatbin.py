@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-ARCHITECTURES = ("70", "75", "80", "90", "100")
+ARCHITECTURES = ("70", "75", "80", "90a", "100")
 """Cubins of the wheel. A cubin also runs on later cards of its own major version: sm_80 on 8.6 and 8.9."""
 
 PTX_ARCHITECTURE = "80"

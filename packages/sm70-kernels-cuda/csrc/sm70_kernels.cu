@@ -2,3 +2,4 @@
 #include "qpn2_nvfp4.cuh"
 #include "cluster_nvfp4.cuh"
 #include "general_nvfp4.cuh"
+#include "warpgroup_nvfp4.cuh"

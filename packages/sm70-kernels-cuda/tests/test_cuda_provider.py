@@ -117,7 +117,7 @@ def test_atoms_and_launches() -> None:
     assert [atom_of(number) for number in (70, 75, 80, 90, 120)] == [VOLTA_ATOM] * 2 + [AMPERE_ATOM] * 3
     assert launch_variant(Variant(1, 16), 5121, VOLTA_ATOM).grid == (81, 1)
     assert launch_variant(Variant(1, 8), 5121, AMPERE_ATOM).grid == (321, 1)
-    assert launch_dequantize(17, 257).grid == (2, 2)
+    assert launch_dequantize(17, 1025).grid == (2, 2)
 
 
 @pytest.mark.parametrize("sm", sorted(CAPABILITIES), ids=str)

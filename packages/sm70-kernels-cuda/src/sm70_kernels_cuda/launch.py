@@ -132,5 +132,6 @@ def launch_variant(variant: Variant, n: int, atom: Atom) -> Launch:
 
 def launch_dequantize(n: int, k: int) -> Launch:
     """Launch of the decoder to dense FP16."""
-    grid = (-(-k // BLOCK_COLUMNS), -(-n // BLOCK_ROWS))
+    warps = DEQUANTIZE_THREADS // 32
+    grid = (-(-k // (BLOCK_COLUMNS * warps)), -(-n // BLOCK_ROWS))
     return Launch(DEQUANTIZE_KERNEL, grid, DEQUANTIZE_THREADS, 0)

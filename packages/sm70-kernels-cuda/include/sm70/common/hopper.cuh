@@ -1,5 +1,5 @@
-// What exists from compute capability 9.0 on: clusters of two blocks with each other's shared memory, copies that
-// signal a barrier, and the hand-over between dependent kernels. The emulator has its own versions of the same names.
+// What exists from compute capability 9.0 on: clusters of blocks with each other's shared memory, copies that signal a
+// barrier, and the hand-over between dependent kernels. The emulator has its own versions of the same names.
 #pragma once
 
 #include "sm70/common/portability.cuh"
@@ -11,6 +11,7 @@ namespace sm70 {
 using sm70_emulator::allow_next_kernel;
 using sm70_emulator::cluster_arrive;
 using sm70_emulator::cluster_rank;
+using sm70_emulator::cluster_size;
 using sm70_emulator::cluster_wait;
 using sm70_emulator::TransactionBarrier;
 using sm70_emulator::wait_for_previous_kernel;
@@ -24,6 +25,13 @@ SM70_DEVICE unsigned cluster_rank() {
   return rank;
 }
 
+// Blocks of this block's cluster; 1 where the launch has none.
+SM70_DEVICE unsigned cluster_size() {
+  unsigned size;
+  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+  return size;
+}
+
 // Every thread of every block of the cluster arrives, then waits. Says that all blocks have started and that their barriers
 // are there to be used, if make_visible came before. PTX ISA, barrier.cluster: sm_90 and up.
 SM70_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
@@ -33,8 +41,8 @@ SM70_DEVICE unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-// An mbarrier that completes its one phase when the announced bytes have arrived in shared memory.
-// PTX ISA, mbarrier and cp.async.bulk: sm_90 and up.
+// An mbarrier. A phase completes when all its arrivals have come and the bytes they announced are in shared memory; the
+// next phase begins with as many arrivals. PTX ISA, mbarrier and cp.async.bulk: sm_90 and up.
 class TransactionBarrier {
  public:
   SM70_DEVICE TransactionBarrier(const SharedSpan<unsigned long long>& span, unsigned index)
@@ -42,7 +50,9 @@ class TransactionBarrier {
 
   // By one thread, before anyone else uses the barrier; then make_visible by that thread, then a barrier of the block, and
   // one of the cluster before a peer's send.
-  SM70_DEVICE void initialize() const { asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address_)); }
+  SM70_DEVICE void initialize(unsigned arrivals = 1) const {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address_), "r"(arrivals));
+  }
 
   // Waits for the thread's own loads as well: call it before loads that should stay on their way.
   SM70_DEVICE static void make_visible() {
@@ -50,7 +60,12 @@ class TransactionBarrier {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
 
-  // By one thread, once: the phase ends after this many bytes.
+  // One arrival. What this thread did before is visible to those who wait for the phase.
+  SM70_DEVICE void arrive() const {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address_) : "memory");
+  }
+
+  // One arrival, which makes the phase wait for so many bytes as well.
   SM70_DEVICE void expect(unsigned bytes) const {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address_), "r"(bytes) : "memory");
   }
@@ -76,16 +91,18 @@ class TransactionBarrier {
                  : "memory");
   }
 
-  SM70_DEVICE void wait() const {
+  // Returns once the phase of this parity is complete: 0 for the first, 1 for the second, 0 for the third.
+  SM70_DEVICE void wait(unsigned parity = 0) const {
     asm volatile(
         "{\n"
         ".reg .pred done;\n"
         "again:\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
         "@done bra finished;\n"
         "bra again;\n"
         "finished:\n"
-        "}" ::"r"(address_)
+        "}" ::"r"(address_),
+        "r"(parity)
         : "memory");
   }
 

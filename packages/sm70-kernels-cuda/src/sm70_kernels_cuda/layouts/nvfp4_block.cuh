@@ -39,14 +39,20 @@ struct Unit {
   uint2 scales;
 };
 
+SM70_DEVICE const uint4* atom_address(const uint8_t* block, int c, int t, int g) {
+  return reinterpret_cast<const uint4*>(block + c * kChunkBytes + t * kGroupBytes + g * kAtomBytes);
+}
+
+SM70_DEVICE const uint2* scale_address(const uint8_t* block, int t, int g) {
+  return reinterpret_cast<const uint2*>(block + kScaleOffset + t * kScaleGroupBytes + g * kScaleRowBytes);
+}
+
 SM70_DEVICE uint4 load_atom(const uint8_t* block, int c, int t, int g) {
-  const uint8_t* address = block + c * kChunkBytes + t * kGroupBytes + g * kAtomBytes;
-  return load_global_streaming(reinterpret_cast<const uint4*>(address));
+  return load_global_streaming(atom_address(block, c, t, g));
 }
 
 SM70_DEVICE uint2 load_scales(const uint8_t* block, int t, int g) {
-  const uint8_t* address = block + kScaleOffset + t * kScaleGroupBytes + g * kScaleRowBytes;
-  return load_global_streaming(reinterpret_cast<const uint2*>(address));
+  return load_global_streaming(scale_address(block, t, g));
 }
 
 // Loads the unit (group t, rows g and g + 8) of the block at `block`.

@@ -1,0 +1,381 @@
+// y[M, N] = (x[M, K] @ w[N, K]^T) * row_factor[N] + bias[N] by warpgroups, compute capability 9.0: more rows than a few.
+//
+//   operand     dtype    layout                                       alignment
+//   weight      uint8    nvfp4_block, N x K padded                    16 bytes
+//   x           FP16     what pack_tokens.cuh makes of [M, K]         16 bytes
+//   row_factor  FP32     [N]                                          4 bytes
+//   bias        FP16     [N] or null                                  2 bytes
+//   y           FP16     [M, N] row-major                             2 bytes
+//
+// A block of threads computes kTokens rows of y by 64 columns for each of its warpgroups. Every warp streams the layout blocks
+// of its own 16 columns from global memory into registers, decodes 64 columns of K at a time and hands them to wgmma as the A
+// operand; the tokens are B and come through a ring in shared memory that one thread fills by bulk copies:
+//
+//   stage      kStageChunks chunks of 64 columns for all tokens of the block, contiguous in the packed x
+//   full[s]    completes when the stage's bytes are there
+//   empty[s]   completes when every warp has read them; then the thread refills the place
+//
+// While one warpgroup decodes, the tensor cores work for another. The blocks of a cluster share K: each holds its sums in
+// shared memory (where the ring was), sends every other block the rows which that one finishes, and adds what it receives in
+// the order of K. Blocks that share a strip of columns are neighbours in the grid, so that it is read from DRAM once.
+//
+// Weights do not depend on the kernel before, which packs x: the first of them are loaded before that one has ended.
+#pragma once
+
+#include "nvfp4_block.cuh"
+#include "sm70/common/hopper.cuh"
+#include "sm70/common/portability.cuh"
+#include "sm70/common/unit_ring.cuh"
+#include "sm70/mma/ampere.cuh"
+#include "sm70/mma/hopper.cuh"
+
+namespace sm70 {
+
+struct WarpgroupArguments {
+  const uint8_t* weight;
+  const __half* x;  // packed
+  __half* y;
+  const float* row_factor;
+  const __half* bias;
+  int m;
+  int n;
+  int k;
+  int token_blocks;
+  int stages;  // of the ring
+  // Byte offsets in shared memory. The ring of x begins at 0; the sums take its place and that of the weights.
+  int weights_offset;
+  int received_offset;
+  int barriers_offset;
+};
+
+namespace warpgroup {
+
+constexpr int kWarpsEach = 4;
+constexpr int kRowsEach = kWarpsEach * nvfp4_block::kRows;
+constexpr int kChunkRows = 8;  // 16-byte rows of one token in a chunk of 64 columns
+
+template <int kTokensOfBlock, int kWarpgroups>
+struct Shape {
+  static constexpr int kTokens = kTokensOfBlock;
+  static constexpr int kWarps = kWarpgroups * kWarpsEach;
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kStrip = kWarpgroups * kRowsEach;
+  static constexpr int kStageChunks = 2;
+  static constexpr int kStages = nvfp4_block::kChunks / kStageChunks;  // of a layout block
+  static constexpr int kChunkWords = kChunkRows * kTokens;             // of 16 bytes
+  static constexpr int kStageWords = kStageChunks * kChunkWords;
+  // Floats between the sums of two tokens: the lanes of a fragment's store hit 32 different banks.
+  static constexpr int kPitch = kStrip + 4;
+  static constexpr int kFloats = kTokens / 2;  // sums of a thread
+  static constexpr int kDepth = kTokens >= 64 ? 2 : 3;  // units of a lane that are on their way
+};
+
+// What a block computes.
+template <class Shape>
+struct Place {
+  int column;  // of y, the first
+  int token;
+  int tokens;
+  int row_blocks;   // of the layout along K
+  int first_block;  // and this block's part of them
+  int blocks;
+  int rank;
+  int ranks;
+
+  SM70_DEVICE explicit Place(const WarpgroupArguments& args)
+      : rank(static_cast<int>(cluster_rank())), ranks(static_cast<int>(cluster_size())) {
+    const int cluster = static_cast<int>(blockIdx.x) / ranks;
+    column = cluster / args.token_blocks * Shape::kStrip;
+    token = cluster % args.token_blocks * Shape::kTokens;
+    tokens = args.m - token < Shape::kTokens ? args.m - token : Shape::kTokens;
+    row_blocks = (args.k + nvfp4_block::kColumns - 1) / nvfp4_block::kColumns;
+    first_block = row_blocks * rank / ranks;
+    blocks = row_blocks * (rank + 1) / ranks - first_block;
+  }
+};
+
+// A place in the ring, and which time around it is.
+struct RingCursor {
+  int stage = 0;
+  unsigned parity = 0;
+
+  SM70_DEVICE void advance(int stages) {
+    if (++stage < stages) return;
+    stage = 0;
+    parity ^= 1;
+  }
+};
+
+template <class Shape>
+struct TokenRing {
+  SharedSpan<uint4> words;
+  SharedSpan<unsigned long long> barriers;
+  const uint4* next;  // stage to copy next
+  int stages;
+  int left;  // to copy
+
+  SM70_DEVICE TokenRing(const WarpgroupArguments& args, const Place<Shape>& place)
+      : words(dynamic_shared(), args.stages * Shape::kStageWords),
+        barriers(dynamic_shared() + args.barriers_offset, 2 * args.stages + 1),
+        stages(args.stages),
+        left(place.blocks * Shape::kStages) {
+    const size_t chunk = static_cast<size_t>(place.token / Shape::kTokens) * place.row_blocks + place.first_block;
+    next = reinterpret_cast<const uint4*>(args.x) + chunk * nvfp4_block::kChunks * Shape::kChunkWords;
+  }
+
+  // The peers' barriers for sums must be in the same place as ours.
+  SM70_DEVICE TransactionBarrier received() const { return TransactionBarrier(barriers, 0); }
+  SM70_DEVICE TransactionBarrier full(int stage) const { return TransactionBarrier(barriers, 1 + stage); }
+  SM70_DEVICE TransactionBarrier empty(int stage) const { return TransactionBarrier(barriers, 1 + stages + stage); }
+
+  // By one thread.
+  SM70_DEVICE void initialize(int received_bytes) const {
+    received().initialize();
+#pragma unroll 1
+    for (int s = 0; s < stages; ++s) {
+      full(s).initialize();
+      empty(s).initialize(Shape::kWarps);
+    }
+    TransactionBarrier::make_visible();
+    received().expect(received_bytes);
+  }
+
+  // By the same thread: starts the copy of the next stage.
+  SM70_DEVICE void fill(int stage) {
+    constexpr int kBytes = Shape::kStageWords * 16;
+    full(stage).expect(kBytes);
+    full(stage).copy(words, stage * Shape::kStageWords, next, kBytes);
+    next += Shape::kStageWords;
+    --left;
+  }
+
+  // By one lane of each warp: its products have read the stage.
+  SM70_DEVICE void release(const RingCursor& place) const {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) empty(place.stage).arrive();
+  }
+
+  // By the filling thread, once for each stage in turn.
+  SM70_DEVICE void refill(const RingCursor& place) {
+    if (left == 0) return;
+    empty(place.stage).wait(place.parity);
+    fill(place.stage);
+  }
+};
+
+// The layout blocks of one warp's 16 rows.
+template <class Shape>
+struct WeightStream {
+  UnitRing<Shape::kDepth> ring;
+  const uint8_t* next;
+  int left;  // to begin
+  int slot = 0;
+
+  SM70_DEVICE WeightStream(const WarpgroupArguments& args, const Place<Shape>& place, const AmpereAtom::Lane& lane)
+      : ring(dynamic_shared() + args.weights_offset + threadIdx.x / 32 * UnitRing<Shape::kDepth>::kWarpBytes,
+             threadIdx.x % 32),
+        left(place.blocks) {
+    // A strip may end beyond the last tile: read a valid one, drop its result.
+    const int tiles = (args.n + nvfp4_block::kRows - 1) / nvfp4_block::kRows;
+    const int wanted = place.column / nvfp4_block::kRows + static_cast<int>(threadIdx.x) / 32;
+    const size_t tile = static_cast<size_t>(wanted < tiles ? wanted : tiles - 1);
+    next = args.weight + (tile * place.row_blocks + place.first_block) * nvfp4_block::kBytes;
+#pragma unroll
+    for (int d = 0; d < Shape::kDepth; ++d) begin(d, lane);
+  }
+
+  SM70_DEVICE void begin(int to, const AmpereAtom::Lane& lane) {
+    ring.begin(to, next, lane.quad_lane, lane.row, left > 0);
+    next += nvfp4_block::kBytes;
+    --left;
+  }
+
+  // The next unit; its place in the ring is filled again.
+  SM70_DEVICE nvfp4_block::Unit take(const AmpereAtom::Lane& lane) {
+    const nvfp4_block::Unit unit = ring.take(slot);
+    begin(slot, lane);
+    slot = slot + 1 < Shape::kDepth ? slot + 1 : 0;
+    return unit;
+  }
+};
+
+template <class Shape>
+struct Sums {
+  float d[Shape::kFloats] = {};
+};
+
+// The A operands of one chunk: 16 rows of a warp by 64 columns of K.
+struct Chunk {
+  uint32_t a[4][4];
+};
+
+SM70_DEVICE Chunk decode_chunk(const nvfp4_block::Unit& unit, int c) {
+  const nvfp4_block::ChunkScales scales = nvfp4_block::chunk_scales(unit, c);
+  Chunk chunk;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const nvfp4_block::Quad quad = nvfp4_block::decode_quad(nvfp4_block::atom_word(unit.atoms[c], i), scales);
+    chunk.a[i][0] = quad.row_g[0];
+    chunk.a[i][1] = quad.row_g8[0];
+    chunk.a[i][2] = quad.row_g[1];
+    chunk.a[i][3] = quad.row_g8[1];
+  }
+  return chunk;
+}
+
+// Starts the products of a chunk with the tokens at `index`.
+template <class Shape>
+SM70_DEVICE void begin_products(Sums<Shape>& sums, const Chunk& chunk, const SharedSpan<uint4>& tokens, int index) {
+  warpgroup_fence();
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    warpgroup_multiply<Shape::kTokens>(sums.d, chunk.a[i], tokens, index + 2 * i * Shape::kTokens, Shape::kTokens);
+  }
+  warpgroup_commit();
+}
+
+// Rows of the strip that the block of a rank finishes.
+template <class Shape>
+struct FinishedRows {
+  int first;
+  int rows;
+
+  SM70_DEVICE FinishedRows(int rank, int ranks) {
+    const int each = (Shape::kStrip / 8 + ranks - 1) / ranks * 8;
+    first = rank * each < Shape::kStrip ? rank * each : Shape::kStrip;
+    rows = Shape::kStrip - first < each ? Shape::kStrip - first : each;
+  }
+};
+
+template <class Shape>
+SM70_DEVICE void store_sums(const Sums<Shape>& sums, const SharedSpan<float>& partial, const AmpereAtom::Lane& lane) {
+  const int row = static_cast<int>(threadIdx.x) / 32 * nvfp4_block::kRows + lane.row;
+#pragma unroll
+  for (int i = 0; i < Shape::kFloats; ++i) {
+    const int token = i / 4 * 8 + lane.quad_lane * 2 + i % 2;
+    partial.store(token * Shape::kPitch + row + i % 4 / 2 * 8, sums.d[i]);
+  }
+}
+
+// Sends every other block of the cluster the sums of the rows that it finishes.
+template <class Shape>
+SM70_DEVICE void send_sums(const Place<Shape>& place, const SharedSpan<float>& partial, const SharedSpan<float>& received,
+                           const TransactionBarrier& barrier) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll 1
+  for (int step = 1; step < place.ranks; ++step) {
+    const int to = (place.rank + step) % place.ranks;
+    const FinishedRows<Shape> share(to, place.ranks);
+    const int slot = place.rank < to ? place.rank : place.rank - 1;
+#pragma unroll 1
+    for (int row = lane; row < share.rows; row += 32) {
+#pragma unroll 1
+      for (int token = warp; token < place.tokens; token += Shape::kWarps) {
+        const float sum = partial.load(token * Shape::kPitch + share.first + row);
+        barrier.send(received, (slot * place.tokens + token) * share.rows + row, sum, to);
+      }
+    }
+  }
+}
+
+// Adds what the other blocks sent, in the order of K, and writes this block's rows.
+template <class Shape>
+SM70_DEVICE void write_results(const WarpgroupArguments& args, const Place<Shape>& place, const SharedSpan<float>& partial,
+                               const SharedSpan<float>& received) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const FinishedRows<Shape> share(place.rank, place.ranks);
+#pragma unroll 1
+  for (int row = lane; row < share.rows; row += 32) {
+    const int n = place.column + share.first + row;
+    if (n >= args.n) break;
+    const float factor = nvfp4_block::kUnscale * load_global(args.row_factor + n);
+    const float bias = args.bias != nullptr ? __half2float(load_global(args.bias + n)) : 0.0f;
+#pragma unroll 4
+    for (int token = warp; token < place.tokens; token += Shape::kWarps) {
+      float sum = 0.0f;
+#pragma unroll 1
+      for (int rank = 0; rank < place.ranks; ++rank) {
+        const int slot = rank < place.rank ? rank : rank - 1;
+        sum += rank == place.rank ? partial.load(token * Shape::kPitch + share.first + row)
+                                  : received.load((slot * place.tokens + token) * share.rows + row);
+      }
+      store_global(args.y + static_cast<size_t>(place.token + token) * args.n + n, __float2half_rn(sum * factor + bias));
+    }
+  }
+}
+
+template <class Shape>
+SM70_DEVICE void finish(const WarpgroupArguments& args, const Place<Shape>& place, const Sums<Shape>& sums,
+                        const TokenRing<Shape>& ring, const AmpereAtom::Lane& lane) {
+  const SharedSpan<float> partial(dynamic_shared(), Shape::kTokens * Shape::kPitch);
+  const FinishedRows<Shape> share(place.rank, place.ranks);
+  const SharedSpan<float> received(dynamic_shared() + args.received_offset,
+                                   (place.ranks - 1) * place.tokens * share.rows);
+  __syncthreads();  // all warps have left the ring
+  store_sums(sums, partial, lane);
+  __syncthreads();
+  if (place.ranks > 1) {
+    cluster_wait();  // the peers have started
+    send_sums(place, partial, received, ring.received());
+    ring.received().wait();
+  }
+  write_results(args, place, partial, received);
+}
+
+}  // namespace warpgroup
+
+// Grid: clusters of any number of blocks along K, for each strip and token block.
+template <int kTokens, int kWarpgroups>
+SM70_DEVICE void warpgroup_nvfp4(const WarpgroupArguments& args) {
+  using Shape = warpgroup::Shape<kTokens, kWarpgroups>;
+  const AmpereAtom::Lane lane(static_cast<int>(threadIdx.x) % 32);
+  const warpgroup::Place<Shape> place(args);
+  const bool filler = threadIdx.x == 0;
+
+  warpgroup::TokenRing<Shape> ring(args, place);
+  if (filler) {
+    const warpgroup::FinishedRows<Shape> share(place.rank, place.ranks);
+    ring.initialize((place.ranks - 1) * place.tokens * share.rows * 4);
+  }
+  warpgroup::WeightStream<Shape> weight(args, place, lane);
+  wait_for_previous_kernel();
+  if (filler) {
+#pragma unroll 1
+    for (int s = 0; s < ring.stages && ring.left > 0; ++s) ring.fill(s);
+  }
+  allow_next_kernel();
+  if (place.ranks > 1) cluster_arrive();
+  __syncthreads();
+
+  warpgroup::Sums<Shape> sums;
+  warpgroup::Chunk chunks[2];    // one is decoded while the tensor cores read the other
+  warpgroup::RingCursor at;      // stage to multiply
+  warpgroup::RingCursor behind;  // the one before it: read by the products that are under way, then filled again
+  for (int b = 0; b < place.blocks; ++b) {
+    const nvfp4_block::Unit unit = weight.take(lane);
+#pragma unroll
+    for (int c = 0; c < nvfp4_block::kChunks; ++c) {
+      warpgroup::Chunk& chunk = chunks[c % 2];
+      chunk = warpgroup::decode_chunk(unit, c);
+      warpgroup_wait();
+      if (c % Shape::kStageChunks == 0) {
+        if (b + c > 0) ring.release(behind);
+        ring.full(at.stage).wait(at.parity);
+      }
+      const int index = at.stage * Shape::kStageWords + c % Shape::kStageChunks * Shape::kChunkWords;
+      warpgroup::begin_products(sums, chunk, ring.words, index);
+      // Not in the chunk that releases it: the other warps have had time to do the same.
+      if (c % Shape::kStageChunks == 1 && b + c > 1) {
+        if (filler) ring.refill(behind);
+        behind.advance(ring.stages);
+      }
+      if (c % Shape::kStageChunks == Shape::kStageChunks - 1) at.advance(ring.stages);
+    }
+  }
+  warpgroup_wait();
+  warpgroup::finish<Shape>(args, place, sums, ring, lane);
+}
+
+}  // namespace sm70

@@ -1,0 +1,89 @@
+"""The warpgroup kernels of one binary, callable on torch tensors; compute capability 9.0."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+import torch
+
+from sm70_kernels_cuda.driver import ArgumentBlock, Module, current_stream
+from sm70_kernels_cuda.operands import OPERAND_FIELDS, fill_operands
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sm70_kernels_cuda.launch_cluster import Card
+    from sm70_kernels_cuda.launch_warpgroup import WarpgroupPlan
+
+
+class WarpgroupArguments(ctypes.Structure):
+    """Mirror of sm70::WarpgroupArguments."""
+
+    _fields_ = (
+        *OPERAND_FIELDS,
+        ("token_blocks", ctypes.c_int),
+        ("stages", ctypes.c_int),
+        ("weights_offset", ctypes.c_int),
+        ("received_offset", ctypes.c_int),
+        ("barriers_offset", ctypes.c_int),
+    )
+
+
+class PackTokensArguments(ctypes.Structure):
+    """Mirror of sm70::PackTokensArguments."""
+
+    _fields_ = (
+        ("x", ctypes.c_void_p),
+        ("packed", ctypes.c_void_p),
+        ("m", ctypes.c_int),
+        ("k", ctypes.c_int),
+        ("block_tokens", ctypes.c_int),
+    )
+
+
+_block = ArgumentBlock(WarpgroupArguments)
+_pack_block = ArgumentBlock(PackTokensArguments)
+
+
+class WarpgroupKernels:
+    """The warpgroup kernels of a loaded binary on one kind of card."""
+
+    def __init__(self, module: Module, card: Card) -> None:
+        """Use the kernels of `module` on `card`."""
+        self._module = module
+        self._card = card
+
+    def run(
+        self,
+        plan: WarpgroupPlan,
+        x: Tensor,
+        weight: Tensor,
+        row_factor: Tensor,
+        bias: Tensor | None,
+        y: Tensor,
+    ) -> None:
+        """Enqueue one product on the current stream of the tensors' device, which must be current.
+
+        Args:
+            plan: From `plan_warpgroup`, for these sizes.
+            x: FP16 [..., K], contiguous and 16-byte aligned.
+            weight: uint8, `nvfp4_block`.
+            row_factor: float32 [N].
+            bias: FP16 [N] or None.
+            y: FP16 [..., N], contiguous; written completely.
+        """
+        device = weight.device.index
+        stream = current_stream(device)
+        packed = torch.empty(plan.packed_bytes, dtype=torch.uint8, device=weight.device)
+        values = _block.values
+        fill_operands(values, x, weight, row_factor, bias, y)
+        pack = _pack_block.values
+        pack.x, pack.packed = values.x, packed.data_ptr()
+        pack.m, pack.k, pack.block_tokens = values.m, values.k, plan.block_tokens
+        self._module.kernel(plan.pack.kernel).launch(plan.pack, _pack_block, device, stream)
+        values.x = pack.packed
+        values.token_blocks, values.stages = plan.token_blocks, plan.stages
+        values.weights_offset = plan.weights_offset
+        values.received_offset, values.barriers_offset = plan.received_offset, plan.barriers_offset
+        self._module.kernel(plan.launch.kernel).launch(plan.launch, _block, device, stream)
