@@ -11,11 +11,12 @@ import pytest
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that replay a seed and bring a test build."""
     parser.addoption("--sm70-seed", type=int, default=None, help="seed of the tests that draw a fresh one")
-    parser.addoption(
-        "--sm70-volta-fatbin",
-        default=None,
-        help="the 7.x kernels compiled for this card, for a machine without NVRTC 12.9",
-    )
+    for card, capability in (("volta", "7.0"), ("turing", "7.5")):
+        parser.addoption(
+            f"--sm70-{card}-fatbin",
+            default=None,
+            help=f"the kernels of {capability} compiled for this card, for a machine without NVRTC 12.9",
+        )
 
 
 @functools.cache

@@ -6,9 +6,12 @@
 
 namespace sm70 {
 
-// SM70_VOLTA_ATOM in a test build runs the 7.x path on a newer card, where the compiler emulates m8n8k4.
-#if defined(SM70_VOLTA_ATOM) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800)
+// SM70_VOLTA_ATOM and SM70_TURING_ATOM in a test build run a path of 7.x on a newer card; for m8n8k4 the compiler's
+// emulation stands in there, m16n8k8 is native.
+#if defined(SM70_VOLTA_ATOM) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 750)
 using DeviceAtom = VoltaAtom;
+#elif defined(SM70_TURING_ATOM) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800)
+using DeviceAtom = TuringAtom;
 #else
 using DeviceAtom = AmpereAtom;
 #endif

@@ -1,4 +1,4 @@
-"""The general NVFP4 kernels in the emulator, for either atom."""
+"""The general NVFP4 kernels in the emulator, for each atom."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The package's kernels in the emulator, for either atom."""
+"""The package's kernels in the emulator, for each atom."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 PACKAGE = Path(__file__).resolve().parents[1]
 HOST = Path(__file__).resolve().parent / "emulated" / "nvfp4_host.cpp"
 
+ATOM_DEFINES = {launch.VOLTA_ATOM: "SM70_VOLTA_ATOM", launch.TURING_ATOM: "SM70_TURING_ATOM"}
+"""What a build for the CPU or for a newer card defines to get an atom of 7.x."""
+
 
 def pack(weight: Checkpoint) -> NDArray[np.uint8]:
     """The weight in the resident layout."""
@@ -45,8 +48,8 @@ class EmulatedKernels:
     ) -> EmulatedKernels:
         """Compile the kernels below `root` with g++ for one atom."""
         defines = {"SM70_EMULATED": "1"}
-        if atom is launch.VOLTA_ATOM:
-            defines["SM70_VOLTA_ATOM"] = "1"
+        if atom in ATOM_DEFINES:
+            defines[ATOM_DEFINES[atom]] = "1"
         library = build(source, cache_dir=cache, include_dirs=include_folders(root), defines=defines)
         return cls(atom, library)
 

@@ -11,23 +11,23 @@ from emulated_general import EmulatedGeneral
 from emulated_kernels import pack
 from nvfp4_checks import check_dense, check_one_hot
 from nvfp4_oracle import every_code_and_scale, random_checkpoint
-from sm70_kernels_cuda.launch import AMPERE_ATOM, VOLTA_ATOM, Atom
+from sm70_kernels_cuda.launch import ATOMS, Atom
 from sm70_kernels_cuda.launch_cluster import Card
 from sm70_kernels_cuda.launch_general import GENERAL_VARIANTS, GeneralVariant, choose_general
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-ATOMS = pytest.mark.parametrize("atom", [VOLTA_ATOM, AMPERE_ATOM], ids=lambda atom: atom.name)
+EACH_ATOM = pytest.mark.parametrize("atom", ATOMS, ids=lambda atom: atom.name)
 EACH_VARIANT = pytest.mark.parametrize("variant", GENERAL_VARIANTS, ids=lambda variant: variant.kernel)
 
 
 @pytest.fixture(scope="session")
 def kernels(kernel_cache: Path) -> dict[str, EmulatedGeneral]:
-    return {atom.name: EmulatedGeneral.build(atom, kernel_cache) for atom in (VOLTA_ATOM, AMPERE_ATOM)}
+    return {atom.name: EmulatedGeneral.build(atom, kernel_cache) for atom in ATOMS}
 
 
-@ATOMS
+@EACH_ATOM
 @EACH_VARIANT
 @pytest.mark.parametrize("k", [48, 320])
 def test_one_hot_returns_the_decoded_weight(
@@ -36,12 +36,12 @@ def test_one_hot_returns_the_decoded_weight(
     check_one_hot(kernels[atom.name].run, variant, random_checkpoint(rng, 35, k))
 
 
-@ATOMS
+@EACH_ATOM
 def test_every_code_under_every_scale(kernels: dict[str, EmulatedGeneral], atom: Atom) -> None:
     check_one_hot(kernels[atom.name].run, GeneralVariant(8, 4, 2), every_code_and_scale())
 
 
-@ATOMS
+@EACH_ATOM
 @EACH_VARIANT
 @pytest.mark.parametrize("m", [1, 7, 8, 9, 33, 64, 65, 130])
 @pytest.mark.parametrize(("n", "k"), [(1, 16), (17, 48), (64, 64), (100, 576), (17, 640)])
@@ -52,7 +52,7 @@ def test_dense_rows_match_the_oracle(
     check_dense(kernels[atom.name].run, variant, random_checkpoint(rng, n, k), m, rng, with_bias=m % 2 == 1)
 
 
-@ATOMS
+@EACH_ATOM
 @EACH_VARIANT
 def test_several_rounds_of_k(
     kernels: dict[str, EmulatedGeneral], atom: Atom, variant: GeneralVariant, rng: np.random.Generator
@@ -62,14 +62,14 @@ def test_several_rounds_of_k(
         check_dense(kernels[atom.name].run, variant, random_checkpoint(rng, n, k), 33, rng, with_bias=True)
 
 
-@ATOMS
+@EACH_ATOM
 def test_longest_k(kernels: dict[str, EmulatedGeneral], atom: Atom, rng: np.random.Generator) -> None:
     weight = random_checkpoint(rng, 17, 17408)
     variant = choose_general(9, 17, 17408, atom, Card(80, 64 * 1024))
     check_dense(kernels[atom.name].run, variant, weight, 9, rng, with_bias=True)
 
 
-@ATOMS
+@EACH_ATOM
 @EACH_VARIANT
 def test_padding_of_the_layout_is_never_used(
     kernels: dict[str, EmulatedGeneral], atom: Atom, variant: GeneralVariant, rng: np.random.Generator
@@ -85,7 +85,7 @@ def test_padding_of_the_layout_is_never_used(
     assert np.array_equal(result.view(np.uint16), clean.view(np.uint16))
 
 
-@ATOMS
+@EACH_ATOM
 def test_nothing_of_x_spreads_to_other_rows(
     kernels: dict[str, EmulatedGeneral], atom: Atom, rng: np.random.Generator
 ) -> None:

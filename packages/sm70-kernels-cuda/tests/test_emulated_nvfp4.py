@@ -10,21 +10,21 @@ import pytest
 from emulated_kernels import EmulatedKernels
 from nvfp4_checks import check_dense, check_one_hot
 from nvfp4_oracle import every_code_and_scale, random_checkpoint
-from sm70_kernels_cuda.launch import AMPERE_ATOM, NATIVE_ROWS, VARIANTS, VOLTA_ATOM, Atom, Variant
+from sm70_kernels_cuda.launch import ATOMS, NATIVE_ROWS, VARIANTS, VOLTA_ATOM, Atom, Variant
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-ATOMS = pytest.mark.parametrize("atom", [VOLTA_ATOM, AMPERE_ATOM], ids=lambda atom: atom.name)
+EACH_ATOM = pytest.mark.parametrize("atom", ATOMS, ids=lambda atom: atom.name)
 EACH_VARIANT = pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.kernel)
 
 
 @pytest.fixture(scope="session")
 def kernels(kernel_cache: Path) -> dict[str, EmulatedKernels]:
-    return {atom.name: EmulatedKernels.build(atom, kernel_cache) for atom in (VOLTA_ATOM, AMPERE_ATOM)}
+    return {atom.name: EmulatedKernels.build(atom, kernel_cache) for atom in ATOMS}
 
 
-@ATOMS
+@EACH_ATOM
 @EACH_VARIANT
 def test_one_hot_returns_the_decoded_weight(
     kernels: dict[str, EmulatedKernels], atom: Atom, variant: Variant, rng: np.random.Generator
@@ -32,12 +32,12 @@ def test_one_hot_returns_the_decoded_weight(
     check_one_hot(kernels[atom.name].run, variant, random_checkpoint(rng, 35, 128))
 
 
-@ATOMS
+@EACH_ATOM
 def test_every_code_under_every_scale(kernels: dict[str, EmulatedKernels], atom: Atom) -> None:
     check_one_hot(kernels[atom.name].run, Variant(4, 8), every_code_and_scale())
 
 
-@ATOMS
+@EACH_ATOM
 @EACH_VARIANT
 @pytest.mark.parametrize(("n", "k"), [(1, 128), (64, 256), (97, 640), (144, 2176)])
 def test_dense_rows_match_the_oracle(
@@ -53,7 +53,7 @@ def test_dense_rows_match_the_oracle(
         check_dense(kernels[atom.name].run, variant, random_checkpoint(rng, n, k), m, rng, with_bias=m != 1)
 
 
-@ATOMS
+@EACH_ATOM
 def test_every_row_count(kernels: dict[str, EmulatedKernels], atom: Atom, rng: np.random.Generator) -> None:
     weight = random_checkpoint(rng, 33, 256)
     for m in range(1, NATIVE_ROWS + 1):
@@ -61,13 +61,13 @@ def test_every_row_count(kernels: dict[str, EmulatedKernels], atom: Atom, rng: n
         check_dense(kernels[atom.name].run, variant, weight, m, rng, with_bias=False)
 
 
-@ATOMS
+@EACH_ATOM
 def test_longest_k(kernels: dict[str, EmulatedKernels], atom: Atom, rng: np.random.Generator) -> None:
     weight = random_checkpoint(rng, 16, 17408)
     check_dense(kernels[atom.name].run, Variant(1, 16), weight, 3, rng, with_bias=True)
 
 
-@ATOMS
+@EACH_ATOM
 def test_padding_of_the_layout_is_never_used(
     kernels: dict[str, EmulatedKernels],
     atom: Atom,

@@ -12,7 +12,7 @@ from emulated_general import ONE_KERNEL, THE_ONE, EmulatedGeneral
 from emulated_kernels import PACKAGE
 from emulator.emulator import KernelError
 from nvfp4_oracle import random_checkpoint
-from sm70_kernels_cuda.launch import AMPERE_ATOM, VOLTA_ATOM, Atom
+from sm70_kernels_cuda.launch import AMPERE_ATOM, ATOMS, Atom
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,7 +90,7 @@ def _run(kernels: EmulatedGeneral) -> NDArray[np.float16]:
     return kernels.run(THE_ONE, weight, x, None)
 
 
-@pytest.mark.parametrize("atom", [VOLTA_ATOM, AMPERE_ATOM], ids=lambda atom: atom.name)
+@pytest.mark.parametrize("atom", ATOMS, ids=lambda atom: atom.name)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_broken_kernel_is_stopped(fault: str, atom: Atom, tmp_path: Path) -> None:
     line, broken, text = FAULTS[fault]

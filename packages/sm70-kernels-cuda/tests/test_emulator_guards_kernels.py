@@ -11,7 +11,7 @@ import pytest
 from emulated_kernels import PACKAGE, EmulatedKernels
 from emulator.emulator import KernelError
 from nvfp4_oracle import random_checkpoint
-from sm70_kernels_cuda.launch import AMPERE_ATOM, VOLTA_ATOM, Atom, Variant
+from sm70_kernels_cuda.launch import ATOMS, Atom, Variant
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +53,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("atom", [VOLTA_ATOM, AMPERE_ATOM], ids=lambda atom: atom.name)
+@pytest.mark.parametrize("atom", ATOMS, ids=lambda atom: atom.name)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_broken_kernel_is_stopped(fault: str, atom: Atom, tmp_path: Path) -> None:
     file, line, broken, text = FAULTS[fault]

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
+from atom_binary import OLDER_ATOMS, atom_binary
 from gpu_kernels import PackedWeight, guarded_output
 from nvfp4_checks import check_dense, check_one_hot
 from nvfp4_oracle import Checkpoint, every_code_and_scale, random_checkpoint
 from sm70_kernels_cuda import binary
 from sm70_kernels_cuda.driver import Module
-from sm70_kernels_cuda.launch import VOLTA_ATOM, Atom, atom_of
+from sm70_kernels_cuda.launch import Atom, atom_of
 from sm70_kernels_cuda.launch_cluster import Card
 from sm70_kernels_cuda.launch_general import GENERAL_VARIANTS, GeneralVariant
 from sm70_kernels_cuda.nvfp4_general import GeneralKernels
-from volta_binary import volta_binary
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,14 +54,15 @@ class GpuGeneralKernels:
         return np.asarray(y.cpu().numpy())
 
 
-@pytest.fixture(scope="module", params=["own-atom", "volta-atom"])
+@pytest.fixture(scope="module", params=["own-atom", *OLDER_ATOMS])
 def kernels(request: pytest.FixtureRequest) -> GpuGeneralKernels:
     properties = torch.cuda.get_device_properties(0)
     card = Card(properties.multi_processor_count, properties.shared_memory_per_block_optin)
     if request.param == "own-atom":
         module, atom = binary.module(), atom_of(properties.major * 10 + properties.minor)
     else:
-        module, atom = Module(volta_binary(request.config)), VOLTA_ATOM
+        atom = OLDER_ATOMS[request.param]
+        module = Module(atom_binary(request.config, atom))
     return GpuGeneralKernels(GeneralKernels(module, atom, card), atom, card)
 
 

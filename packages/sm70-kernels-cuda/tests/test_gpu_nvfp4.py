@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-import torch
 
-from emulated_kernels import PACKAGE
+from atom_binary import OLDER_ATOMS, atom_binary
 from gpu_kernels import GpuKernels, PackedWeight
 from nvfp4_checks import check_dense, check_one_hot
 from nvfp4_oracle import every_code_and_scale, random_checkpoint
 from sm70_kernels_cuda.driver import Module
-from sm70_kernels_cuda.launch import VARIANTS, VOLTA_ATOM, Variant
+from sm70_kernels_cuda.launch import VARIANTS, Variant
 from sm70_kernels_cuda.nvfp4 import Nvfp4Kernels, kernels_for
 
 pytestmark = pytest.mark.gpu
@@ -21,22 +18,12 @@ pytestmark = pytest.mark.gpu
 EACH_VARIANT = pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.kernel)
 
 
-def _volta_binary(request: pytest.FixtureRequest) -> bytes:
-    """The 7.x path compiled for the card at hand: slow there, but the same code."""
-    given = request.config.getoption("--sm70-volta-fatbin")
-    if given is not None:
-        return Path(given).read_bytes()
-    from build_support.fatbin import build_fatbin
-
-    major, minor = torch.cuda.get_device_capability()
-    return build_fatbin(PACKAGE, architectures=(f"{major}{minor}",), ptx=None, defines=("SM70_VOLTA_ATOM",))
-
-
-@pytest.fixture(scope="module", params=["own-atom", "volta-atom"])
+@pytest.fixture(scope="module", params=["own-atom", *OLDER_ATOMS])
 def kernels(request: pytest.FixtureRequest) -> GpuKernels:
     if request.param == "own-atom":
         return GpuKernels(kernels_for(0))
-    return GpuKernels(Nvfp4Kernels(Module(_volta_binary(request)), VOLTA_ATOM))
+    atom = OLDER_ATOMS[request.param]
+    return GpuKernels(Nvfp4Kernels(Module(atom_binary(request.config, atom)), atom))
 
 
 @EACH_VARIANT

@@ -9,7 +9,7 @@ import pytest
 
 from sm70_kernels_cuda import binary
 from sm70_kernels_cuda.block_layout_kernel import CAPABILITIES
-from sm70_kernels_cuda.launch import AMPERE_ATOM, VOLTA_ATOM, Atom
+from sm70_kernels_cuda.launch import AMPERE_ATOM, ATOMS, TURING_ATOM, VOLTA_ATOM, Atom
 from sm70_kernels_cuda.launch_cluster import Card
 from sm70_kernels_cuda.launch_general import (
     GENERAL_VARIANTS,
@@ -28,11 +28,13 @@ from sm70_policy.verdict import SUPPORTED, Rejection
 V100 = find_card("v100").device
 CARDS = {
     "v100": (VOLTA_ATOM, Card(80, 96 * 1024)),
-    "t4": (VOLTA_ATOM, Card(40, 64 * 1024)),
+    "t4": (TURING_ATOM, Card(40, 64 * 1024)),
+    "rtx2080ti": (TURING_ATOM, Card(68, 64 * 1024)),
+    "rtx8000": (TURING_ATOM, Card(72, 64 * 1024)),
     "h200": (AMPERE_ATOM, Card(132, 227 * 1024)),
 }
 EACH_CARD = pytest.mark.parametrize(("atom", "card"), CARDS.values(), ids=CARDS)
-ATOMS = pytest.mark.parametrize("atom", [VOLTA_ATOM, AMPERE_ATOM], ids=lambda atom: atom.name)
+EACH_ATOM = pytest.mark.parametrize("atom", ATOMS, ids=lambda atom: atom.name)
 EACH_VARIANT = pytest.mark.parametrize("variant", GENERAL_VARIANTS, ids=lambda variant: variant.kernel)
 
 
@@ -62,7 +64,8 @@ def test_the_chosen_launch_covers_y_and_fits_the_card(atom: Atom, card: Card, m:
 
 def test_the_sizes_that_the_kernel_is_for() -> None:
     volta, v100 = CARDS["v100"]
-    _, t4 = CARDS["t4"]
+    turing, t4 = CARDS["t4"]
+    assert choose_general(1024, 17408, 5120, turing, t4) == GeneralVariant(8, 4, 2)
     # Many rows and columns: the largest tile, every weight decoded once for 64 rows.
     assert choose_general(1024, 17408, 5120, volta, v100) == GeneralVariant(8, 4, 2)
     # On the newer atom larger blocks were measured to be slower.
@@ -72,7 +75,8 @@ def test_the_sizes_that_the_kernel_is_for() -> None:
     # A card of 64 KiB never gets the variant that needs more.
     for m in range(1, 300, 7):
         for n in (64, 1024, 4096, 17408):
-            assert choose_general(m, n, 4096, volta, t4) != GeneralVariant(8, 2, 4)
+            for atom in (volta, turing):
+                assert choose_general(m, n, 4096, atom, t4) != GeneralVariant(8, 2, 4)
     # Up to 32 rows share one block of threads, and one row needs one token tile.
     for m in range(1, 33):
         assert choose_general(m, 4096, 4096, volta, v100).rows >= m
@@ -84,14 +88,26 @@ def test_shared_memory_and_strips() -> None:
     assert GeneralVariant(8, 2, 4).shared_bytes(VOLTA_ATOM) == 2 * 64 * (4 * 128 + 16)
     assert GeneralVariant(4, 2, 4).shared_bytes(AMPERE_ATOM) == 8 * 32 * 36 * 4
     assert GeneralVariant(8, 4, 2).strip(VOLTA_ATOM) == 256
-    assert GeneralVariant(8, 4, 2).strip(AMPERE_ATOM) == 128
+    assert GeneralVariant(4, 2, 4).shared_bytes(TURING_ATOM) == 2 * 32 * (4 * 128 + 16)
+    assert GeneralVariant(4, 4, 2).shared_bytes(TURING_ATOM) == 8 * 16 * 36 * 4
+    assert {GeneralVariant(8, 4, 2).strip(atom) for atom in (TURING_ATOM, AMPERE_ATOM)} == {128}
     assert launch_general(GeneralVariant(2, 2, 4), 17, 129, VOLTA_ATOM).grid == (4, 1)
-    for atom in (VOLTA_ATOM, AMPERE_ATOM):
+    for atom in ATOMS:
         large = [item for item in GENERAL_VARIANTS if item.shared_bytes(atom) > 48 * 1024]
         assert large == [GeneralVariant(6, 2, 4), GeneralVariant(8, 2, 4)]
 
 
-@ATOMS
+def test_two_blocks_fit_a_turing_multiprocessor_where_their_registers_do() -> None:
+    """For up to 4 tiles there are registers for two blocks; half of 64 KiB is left to each."""
+    half = 32 * 1024
+    assert {item.kernel for item in GENERAL_VARIANTS if item.shared_bytes(TURING_ATOM) <= half} >= {
+        "general_nvfp4_t1_n1_k8",
+        "general_nvfp4_t2_n2_k4",
+        "general_nvfp4_t4_n4_k2",
+    }
+
+
+@EACH_ATOM
 @EACH_VARIANT
 def test_a_quarter_warps_reads_of_x_are_on_different_banks(atom: Atom, variant: GeneralVariant) -> None:
     """16-byte reads are served eight lanes at a time; lanes that read the same address share it."""
@@ -101,7 +117,7 @@ def test_a_quarter_warps_reads_of_x_are_on_different_banks(atom: Atom, variant: 
         for lane in range(first, first + 8):
             if atom is VOLTA_ATOM:  # quadpairs read the same tokens; PTX ISA, fragments of m8n8k4
                 row, group = (lane % 4) + 4 * (lane // 16), 0
-            else:  # PTX ISA, fragments of m16n8k16
+            else:  # PTX ISA, fragments of m16n8k8 and m16n8k16
                 row, group = lane // 4, lane % 4
             addresses.add(row * pitch + group * 32)
         banks = [address // 16 % 8 for address in addresses]

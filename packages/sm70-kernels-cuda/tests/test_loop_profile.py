@@ -38,8 +38,10 @@ def test_a_loop_does_the_work_of_one_unit(architecture: str, variant: object) ->
     loop = load()[architecture][variant.kernel]
     # 64 columns x 16 of K, or 16 x 64 by 4 chunks: 4096 codes and 256 scales, for each tile of 8 rows.
     assert loop.unit_bytes == 4096 // 2 + 256
-    # An HMMA step of 7.x makes a quarter of four 8 x 8 x 4 products, one of 9.0 a product of 16 x 8 x 16.
-    assert loop.tensor * (256 if architecture < "80" else 2048) == 4096 * 8 * variant.token_tiles
+    # An HMMA step of 7.0 makes a quarter of four 8 x 8 x 4 products, one of 7.5 a product of 16 x 8 x 8, and
+    # one of 9.0 of 16 x 8 x 16.
+    products = {"70": 256, "75": 1024, "90": 2048}[architecture]
+    assert loop.tensor * products == 4096 * 8 * variant.token_tiles
     assert loop.activation_loads == 8 * variant.token_tiles
     counted = (loop.tensor, loop.half, loop.integer, loop.multiply, loop.activation_loads, loop.shared)
     assert sum(counted) + loop.weight_loads + loop.scale_loads + loop.other == loop.instructions

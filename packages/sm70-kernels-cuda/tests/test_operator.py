@@ -11,7 +11,7 @@ from nvfp4_checks import assert_within_twice, fp16_product
 from nvfp4_oracle import Checkpoint, every_code_and_scale, random_checkpoint
 from sm70_kernels_cuda.layouts.nvfp4_block import Nvfp4Block
 from sm70_kernels_cuda.modules import DenseLinear, PackedLinear
-from sm70_kernels_cuda.qpn2 import Qpn2NvFp4LinearKernel
+from sm70_kernels_cuda.qpn2 import Qpn2NvFp4LinearKernel, TuringQpn2NvFp4LinearKernel
 from sm70_kernels_cuda.reference import CpuReferenceNvFp4LinearKernel
 from sm70_kernels_cuda.turbomind import TurboMindNvFp4LinearKernel
 from sm70_policy.errors import ProblemError, WeightError
@@ -20,7 +20,12 @@ from sm70_policy.problem import ActivationDtype, LinearProblem
 from sm70_policy.provider import QuantizedWeight
 from sm70_policy.settings import Nvfp4Settings, Settings
 
-KERNELS = [Qpn2NvFp4LinearKernel(), TurboMindNvFp4LinearKernel(), CpuReferenceNvFp4LinearKernel()]
+KERNELS = [
+    Qpn2NvFp4LinearKernel(),
+    TuringQpn2NvFp4LinearKernel(),
+    TurboMindNvFp4LinearKernel(),
+    CpuReferenceNvFp4LinearKernel(),
+]
 EACH_KERNEL = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 
 

@@ -11,7 +11,7 @@ import sass
 from build_support.fatbin import include_folders
 from build_support.nvrtc import compile_source
 from emulated_kernels import PACKAGE
-from sm70_kernels_cuda.launch import AMPERE_ATOM, VOLTA_ATOM, Atom
+from sm70_kernels_cuda.launch import AMPERE_ATOM, TURING_ATOM, VOLTA_ATOM, Atom, atom_of
 from sm70_kernels_cuda.launch_general import GENERAL_VARIANTS, GeneralVariant
 
 if TYPE_CHECKING:
@@ -28,6 +28,11 @@ REGISTER_BUDGET = {
     (VOLTA_ATOM.name, 4): 192,
     (VOLTA_ATOM.name, 6): 232,
     (VOLTA_ATOM.name, 8): 255,
+    (TURING_ATOM.name, 1): 88,
+    (TURING_ATOM.name, 2): 112,
+    (TURING_ATOM.name, 4): 128,
+    (TURING_ATOM.name, 6): 176,
+    (TURING_ATOM.name, 8): 208,
     (AMPERE_ATOM.name, 1): 88,
     (AMPERE_ATOM.name, 2): 104,
     (AMPERE_ATOM.name, 4): 128,
@@ -46,7 +51,7 @@ class MachineCode:
 
     @property
     def atom(self) -> Atom:
-        return VOLTA_ATOM if self.architecture < "80" else AMPERE_ATOM
+        return atom_of(int(self.architecture))
 
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)
@@ -87,6 +92,10 @@ def test_tensor_cores_do_the_products(code: MachineCode, variant: GeneralVariant
         steps = [counts[f"HMMA.884.F32.F32.STEP{step}"] for step in range(4)]
         # A chunk has 4 groups of 4 words; each word feeds two products for each token tile.
         assert min(steps) == max(steps) == 32 * variant.token_tiles
+    elif code.atom is TURING_ATOM:
+        # As from 8.0 on, in two halves.
+        assert counts["HMMA.1688.F32"] == 16 * variant.token_tiles
+        assert {op for op in counts if op.startswith("HMMA")} == {"HMMA.1688.F32"}
     else:
         # A chunk has 4 words in each of two row tiles; each word feeds one product for each token tile.
         assert counts["HMMA.16816.F32"] == 8 * variant.token_tiles
@@ -101,7 +110,7 @@ def test_a_fragment_of_x_is_one_wide_load_from_shared_memory(
 ) -> None:
     wide = sum(count for op, count in code.instructions[variant.kernel].items() if op.startswith("LDS.U.128"))
     wide += sum(count for op, count in code.instructions[variant.kernel].items() if op.startswith("LDS.128"))
-    # For each token tile: two halves of a group, and on 7.x four groups.
+    # For each token tile: two halves of a group, and with m8n8k4 four groups.
     assert wide == variant.token_tiles * (8 if code.atom is VOLTA_ATOM else 2)
 
 
@@ -111,5 +120,5 @@ def test_x_arrives_without_registers_from_8_0_on(code: MachineCode, variant: Gen
     pieces = variant.token_tiles * variant.warps_k // 4  # of 16 bytes that a thread copies in each slab
     asynchronous = sum(count for op, count in counts.items() if op.startswith("LDGSTS."))
     through_registers = sum(count for op, count in counts.items() if op.startswith("LDG.E.128"))
-    copies = through_registers if code.atom is VOLTA_ATOM else asynchronous
+    copies = asynchronous if code.atom is AMPERE_ATOM else through_registers
     assert asynchronous + through_registers == copies == 2 * pieces  # before the loop and in it

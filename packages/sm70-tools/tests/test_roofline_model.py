@@ -37,6 +37,7 @@ KERNEL = Kernel(
     k_padding=256,
     instructions=400,
     tensor=128,
+    hmma_fmas=256,
     half=72,
     integer=137,
     multiply=81,
@@ -70,7 +71,13 @@ def test_blocks_that_fit(registers: int, warps: int, shared: int, family: object
 def test_the_tensor_port_is_shared_below_8_0() -> None:
     assert pipe_cycles(KERNEL, VOLTA) == max(400, 128 * 2 + 72 * 2) / 4
     assert pipe_cycles(replace(KERNEL, tensor=256), VOLTA) == (256 * 2 + 72 * 2) / 4
-    assert pipe_cycles(replace(KERNEL, tensor=256), HOPPER) == 256 * 4 / 4
+    assert pipe_cycles(replace(KERNEL, tensor=256, hmma_fmas=2048), HOPPER) == 256 * 4 / 4
+
+
+def test_the_tensor_port_of_7_5_takes_eight_cycles_for_16_rows_8_columns_and_8_of_k() -> None:
+    assert pipe_cycles(replace(KERNEL, tensor=64, hmma_fmas=1024), TURING) == (64 * 8 + 72 * 2) / 4
+    # The same products as four steps each on 7.0: the same time.
+    assert pipe_cycles(replace(KERNEL, tensor=4 * 64), VOLTA) == (64 * 8 + 72 * 2) / 4
 
 
 @pytest.mark.parametrize(
@@ -166,10 +173,12 @@ def test_more_rows_than_the_kernel_takes_are_a_bound() -> None:
 
 
 def test_kernels_come_from_the_table_of_loops() -> None:
-    volta, hopper = strip_kernel("70", "qpn2_nvfp4_t2_w8"), strip_kernel("90", "qpn2_nvfp4_t2_w8")
+    volta, turing, hopper = (strip_kernel(sm, "qpn2_nvfp4_t2_w8") for sm in ("70", "75", "90"))
     assert (volta.strip, volta.k_of_unit, volta.warps, volta.token_tiles) == (64, 64, 8, 2)
-    assert (hopper.strip, hopper.k_of_unit) == (16, 256)
+    assert (turing.strip, turing.k_of_unit) == (hopper.strip, hopper.k_of_unit) == (16, 256)
     assert volta.lines(16) == 8 * 32 + 18
+    assert turing.lines(16) == hopper.lines(16) == 8 * 16 + 18
+    assert [kernel.hmma_fmas for kernel in (volta, turing, hopper)] == [8 * 8 * 4, 16 * 8 * 8, 16 * 8 * 16]
 
 
 @pytest.mark.parametrize(("m", "k"), [(0, 4096), (1, 4), (1, 100)])

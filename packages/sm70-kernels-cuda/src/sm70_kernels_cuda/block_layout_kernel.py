@@ -28,16 +28,22 @@ CAPABILITIES: frozenset[Sm] = frozenset(
 )
 """Capabilities that the fat binary holds code for: cubins for 7.0 to 10.x, PTX for 12.x."""
 
+_ANOTHER_CARD = "use another card"
+
 
 class BlockLayoutNvFp4Kernel:
     """Base of the kernels that multiply FP16 activations with a weight in the `nvfp4_block` layout.
 
     Attributes:
+        capabilities: Those that it serves, of CAPABILITIES.
+        elsewhere: What to do on the others of CAPABILITIES.
         k_multiple: K must be a multiple of this.
         k_fix: What to do where it is not.
         qpn2: Whether the operator may use the QPN2 kernels for few rows.
     """
 
+    capabilities: frozenset[Sm] = CAPABILITIES
+    elsewhere: str = _ANOTHER_CARD
     k_multiple: int
     k_fix: str
     qpn2: bool
@@ -48,10 +54,12 @@ class BlockLayoutNvFp4Kernel:
             return Rejection(
                 "format", f"serves {NVFP4.name}, asked for {problem.weight_format.name}", "use another kernel"
             )
-        if device.sm not in CAPABILITIES:
-            allowed = ", ".join(str(sm) for sm in sorted(CAPABILITIES))
+        if device.sm not in self.capabilities:
+            allowed = ", ".join(str(sm) for sm in sorted(self.capabilities))
             return Rejection(
-                "capability", f"needs compute capability {allowed}; asked for {device}", "use another card"
+                "capability",
+                f"needs compute capability {allowed}; asked for {device}",
+                self.elsewhere if device.sm in CAPABILITIES else _ANOTHER_CARD,
             )
         if not binary.is_present():
             return Rejection(

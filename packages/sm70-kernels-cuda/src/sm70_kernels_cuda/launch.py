@@ -41,18 +41,26 @@ class Atom:
     dense_rows: int
 
 
-# dense_rows: for VOLTA_ATOM the default that users of Volta builds know, not measured; for AMPERE_ATOM
-# measured on an H200, where the two ways meet between 64 and 128 rows on three shapes of four.
+# dense_rows: on 7.x the default that users of Volta builds know, not measured; for AMPERE_ATOM measured on an
+# H200, where the two ways meet between 64 and 128 rows on three shapes of four.
 # warps: with VOLTA_ATOM a strip of 64 columns gives few blocks (80 for N = 5120, one for each SM of a V100),
-# so many warps must share each; predicted, not measured. For AMPERE_ATOM measured on an H200, see
+# so many warps must share each; predicted, not measured. With TURING_ATOM there are 320, for the 72 SMs of an
+# RTX 8000, 68 of a 2080 Ti or 40 of a T4, and an SM holds three blocks of 8 warps but only one of 16. The
+# model of `sm70 roofline` predicts, as the mean over its shapes on an RTX 8000 and on a T4, 5 to 9 % more
+# time with 16 and up to 1.3 % less with 4. For AMPERE_ATOM measured on an H200, see
 # benchmarks/results: at M = 1, 16 warps were slower on all eight shapes, 4 warps faster on two of them.
 VOLTA_ATOM = Atom("m8n8k4", strip=4 * BLOCK_ROWS, units_per_block=4, warps=16, dense_rows=1024)
+TURING_ATOM = Atom("m16n8k8", strip=BLOCK_ROWS, units_per_block=1, warps=8, dense_rows=1024)
 AMPERE_ATOM = Atom("m16n8k16", strip=BLOCK_ROWS, units_per_block=1, warps=8, dense_rows=128)
+
+ATOMS: tuple[Atom, ...] = (VOLTA_ATOM, TURING_ATOM, AMPERE_ATOM)
 
 
 def atom_of(sm_number: int) -> Atom:
     """The atom that the fat binary holds for a compute capability, 70 for 7.0."""
-    return VOLTA_ATOM if sm_number < 80 else AMPERE_ATOM
+    if sm_number < 75:
+        return VOLTA_ATOM
+    return TURING_ATOM if sm_number < 80 else AMPERE_ATOM
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sm70_kernels_cuda.launch import AMPERE_ATOM, TOKEN_TILE, VOLTA_ATOM, Atom, Launch
+from sm70_kernels_cuda.launch import AMPERE_ATOM, TOKEN_TILE, TURING_ATOM, VOLTA_ATOM, Atom, Launch
 from sm70_kernels_cuda.layouts.nvfp4_block import BLOCK_COLUMNS
 
 if TYPE_CHECKING:
@@ -45,10 +45,13 @@ class WarpShape:
     most_tiles: int
 
 
-# The times are estimates from instruction counts and issue rates, not measurements. most_tiles of AMPERE_ATOM
-# is measured on an H200: at 64 and 128 rows, blocks of 4 tiles beat those of 6 and 8 on most shapes.
+# The times are estimates from instruction counts and issue rates, not measurements. With TURING_ATOM a tile
+# takes a warp 16 HMMA of 8 cycles, half of what VOLTA_ATOM takes for twice the columns, so that a latency is
+# twice as many tiles. most_tiles of AMPERE_ATOM is measured on an H200: at 64 and 128 rows, blocks of 4 tiles
+# beat those of 6 and 8 on most shapes.
 _WARP_SHAPES = {
     VOLTA_ATOM.name: WarpShape(64, 65, 2, 1, decode_time=1, least_time=2, most_tiles=8),
+    TURING_ATOM.name: WarpShape(32, 36, 2, 4, decode_time=1, least_time=4, most_tiles=8),
     AMPERE_ATOM.name: WarpShape(32, 36, 4, 4, decode_time=2, least_time=7, most_tiles=4),
 }
 

@@ -1,7 +1,7 @@
 """What this package brings to the policy."""
 
 from sm70_kernels_cuda.__about__ import __version__
-from sm70_kernels_cuda.qpn2 import Qpn2NvFp4LinearKernel
+from sm70_kernels_cuda.qpn2 import Qpn2NvFp4LinearKernel, TuringQpn2NvFp4LinearKernel
 from sm70_kernels_cuda.reference import CpuReferenceNvFp4LinearKernel
 from sm70_kernels_cuda.turbomind import TurboMindNvFp4LinearKernel
 from sm70_policy.provider import Provider
@@ -13,6 +13,7 @@ PROVIDER = Provider(
     contract=1,
     linear_kernels=(
         Qpn2NvFp4LinearKernel(),
+        TuringQpn2NvFp4LinearKernel(),
         TurboMindNvFp4LinearKernel(),
         CpuReferenceNvFp4LinearKernel(),
     ),

@@ -24,7 +24,8 @@ class Nvfp4Settings:
     Attributes:
         enabled: Whether the suite's NVFP4 kernels take part. None means: on compute capability 7.x and on the
             CPU, where stock vLLM has no NVFP4 kernel, yes; elsewhere no. True asks for them everywhere.
-        qpn2: Whether `Qpn2NvFp4LinearKernel` takes part.
+        qpn2: Whether `Qpn2NvFp4LinearKernel` takes part, on compute capability 7.5
+            `TuringQpn2NvFp4LinearKernel`.
         prefill_min_m: From so many rows on, a layer decodes its weight into scratch and runs a dense FP16
             GEMM. None leaves it to the kernels: 1024 on compute capability 7.x, 128 from 8.0 on, which was
             measured on an H200.

@@ -2,13 +2,14 @@
 //
 // begin() starts a piece, end() names the same place again, wait() follows the last end(); a barrier then shows the
 // pieces to the other threads. The destination must be free from begin() on. From 8.0 on the copies pass no registers
-// (cp.async); before, the pieces wait in registers. A test build of the 7.x path (SM70_VOLTA_ATOM) takes the 7.x way on
-// any card.
+// (cp.async); before, the pieces wait in registers. A test build of a 7.x path (SM70_VOLTA_ATOM, SM70_TURING_ATOM)
+// takes the 7.x way on any card.
 #pragma once
 
 #include "sm70/common/portability.cuh"
 
-#if !defined(SM70_EMULATED) && !defined(SM70_VOLTA_ATOM) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#if !defined(SM70_EMULATED) && !defined(SM70_VOLTA_ATOM) && !defined(SM70_TURING_ATOM) && defined(__CUDA_ARCH__) && \
+    __CUDA_ARCH__ >= 800
 #define SM70_ASYNCHRONOUS_COPY
 #endif
 

@@ -27,6 +27,7 @@
 #include "sm70/common/staged_copy.cuh"
 #include "sm70/gemm/linear_arguments.cuh"
 #include "sm70/mma/ampere.cuh"
+#include "sm70/mma/turing.cuh"
 #include "sm70/mma/volta.cuh"
 
 namespace sm70 {
@@ -51,6 +52,14 @@ struct WarpShape<VoltaAtom> {
   static constexpr int kPartialPitch = 65;
   static constexpr int kPassTiles = 2;
   static constexpr int kResidentTiles = 1;
+};
+
+template <>
+struct WarpShape<TuringAtom> {
+  static constexpr int kFragments = 2;
+  static constexpr int kPartialPitch = 36;
+  static constexpr int kPassTiles = 2;
+  static constexpr int kResidentTiles = 4;
 };
 
 template <>

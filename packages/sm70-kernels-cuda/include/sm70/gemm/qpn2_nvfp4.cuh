@@ -23,6 +23,7 @@
 #include "sm70/common/portability.cuh"
 #include "sm70/gemm/linear_arguments.cuh"
 #include "sm70/mma/ampere.cuh"
+#include "sm70/mma/turing.cuh"
 #include "sm70/mma/volta.cuh"
 
 namespace sm70 {

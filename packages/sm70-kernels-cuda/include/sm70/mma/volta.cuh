@@ -1,4 +1,4 @@
-// Tensor-core atom of compute capability 7.x: mma.m8n8k4, four independent 8 x 8 x 4 products a warp.
+// Tensor-core atom of compute capability 7.0 and 7.2: mma.m8n8k4, four independent 8 x 8 x 4 products a warp.
 //
 // Each quadpair owns one 16-row tile of the layout, so a warp covers 64 rows (output columns) of one 16-column group of K.
 // Tokens are the A operand, weights the B operand: every quadpair multiplies the same tokens, which makes a warp's

@@ -133,6 +133,6 @@ def _reader_table() -> list[str]:
         "| instruction | row tile | g | t | of one warp's 16-byte load |",
         "|---|---|---|---|---|",
         "| `mma.m8n8k4` | (L >> 2) & 3 | (L & 3) + 4 (L >> 4) | one for the warp | 64 rows x 16 columns |",
-        "| `mma.m16n8k16` | one for the warp | L >> 2 | L & 3 | 16 rows x 64 columns |",
+        "| `mma.m16n8k8` and `m16n8k16` | one for the warp | L >> 2 | L & 3 | 16 rows x 64 columns |",
         "| decoder to dense | one for the block | L & 7 | L >> 3 | 16 rows x 64 columns |",
     ]

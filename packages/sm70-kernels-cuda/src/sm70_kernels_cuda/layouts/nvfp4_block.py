@@ -1,7 +1,7 @@
 """The one resident layout of NVFP4 weights: writer and inverse. `nvfp4_block.cuh` reads it on the device.
 
 A block is 16 rows (output features) by 256 columns (input features) in 2304 bytes, the checkpoint's own
-0.5625 bytes a weight. The same bytes feed `mma.m8n8k4` (7.x), `m16n8k8` (7.5) and `m16n8k16` (8.0 and up),
+0.5625 bytes a weight. The same bytes feed `mma.m8n8k4` (7.0), `m16n8k8` (7.5) and `m16n8k16` (8.0 and up),
 and a decoder to dense FP16:
 
 * 128 atoms of 16 bytes at `512 c + 128 t + 16 g`: rows g and g + 8, columns `64 c + 16 t` to `+ 15`. One atom

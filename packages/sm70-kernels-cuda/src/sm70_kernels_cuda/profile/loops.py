@@ -24,7 +24,7 @@ class LoopProfile:
     Attributes:
         registers: Registers of a thread.
         instructions: All instructions.
-        tensor: HMMA. On 7.x one `mma` is four of them.
+        tensor: HMMA. On 7.0 one `mma` is four of them.
         half: Packed FP16 arithmetic, such as HMUL2.
         integer: Logic, shifts, comparisons and additions.
         multiply: IMAD and FFMA, moves by IMAD among them.

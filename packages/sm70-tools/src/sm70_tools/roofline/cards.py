@@ -55,8 +55,8 @@ class Family:
         max_warps: Most resident warps of a multiprocessor.
         carveouts_kib: Sizes that shared memory can have.
         unified_kib: L1 and shared memory together.
-        tensor_cycles: Cycles that one HMMA occupies a sub-core's tensor port.
-        half_cycles: The same for packed FP16 arithmetic.
+        tensor_fmas: Multiply-adds that a sub-core's tensor port does in one cycle, FP16 with sums in FP32.
+        half_cycles: Cycles that packed FP16 arithmetic occupies its pipe.
         port_is_shared: Whether packed FP16 arithmetic goes through the tensor port.
         integer_cycles: Cycles of a logic, shift or integer addition instruction.
         multiply_cycles: Cycles of an IMAD.
@@ -73,7 +73,7 @@ class Family:
     max_warps: int
     carveouts_kib: tuple[int, ...]
     unified_kib: int
-    tensor_cycles: float
+    tensor_fmas: float
     half_cycles: float
     port_is_shared: bool
     integer_cycles: float
@@ -94,7 +94,7 @@ VOLTA = Family(
     max_warps=64,
     carveouts_kib=(0, 8, 16, 32, 64, 96),
     unified_kib=128,
-    tensor_cycles=2.0,
+    tensor_fmas=128.0,
     half_cycles=2.0,
     port_is_shared=True,
     integer_cycles=2.0,
@@ -113,7 +113,7 @@ TURING = Family(
     max_warps=32,
     carveouts_kib=(32, 64),
     unified_kib=96,
-    tensor_cycles=2.0,
+    tensor_fmas=128.0,
     half_cycles=2.0,
     port_is_shared=True,
     integer_cycles=2.0,
@@ -132,7 +132,7 @@ HOPPER = Family(
     max_warps=64,
     carveouts_kib=(0, 8, 16, 32, 64, 100, 132, 164, 196, 228),
     unified_kib=256,
-    tensor_cycles=4.0,
+    tensor_fmas=512.0,
     half_cycles=1.0,
     port_is_shared=False,
     integer_cycles=2.0,

@@ -25,10 +25,17 @@ QUADPAIR_ROWS: Quarters = ((0, 4), (0, 4), (4, 4), (4, 4))
 """m8n8k4: a quarter is two quads, which read the same four rows."""
 
 QUAD_ROWS: Quarters = ((0, 2), (2, 2), (4, 2), (6, 2))
-"""m16n8k16: a quarter is two quads, each of which reads one row."""
+"""m16n8k8 and m16n8k16: a quarter is two quads, each of which reads one row."""
 
 PACKED_ROWS: Quarters = ((0, 1), (0, 1), (0, 1), (0, 1))
 """x stored so that eight rows of a group of columns are neighbours: one line for a quarter."""
+
+
+STEP_FMAS = 256
+"""Multiply-adds of one HMMA.884: a quarter of the four 8 x 8 x 4 products of an m8n8k4."""
+
+HMMA_FMAS = {"m8n8k4": STEP_FMAS, "m16n8k8": 16 * 8 * 8, "m16n8k16": 16 * 8 * 16}
+"""Multiply-adds of one HMMA by the atom whose instruction it is part of."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,7 @@ class Kernel:
         k_padding: K is padded to a multiple of this.
         instructions: Instructions of an iteration.
         tensor: HMMA instructions among them; `half`, `integer` and `multiply` likewise.
+        hmma_fmas: Multiply-adds of one of them.
         half: Packed FP16 arithmetic.
         integer: Logic, shifts, additions.
         multiply: IMAD.
@@ -66,6 +74,7 @@ class Kernel:
     k_padding: int
     instructions: float
     tensor: float
+    hmma_fmas: int
     half: float
     integer: float
     multiply: float
@@ -141,11 +150,12 @@ def strip_kernel(architecture: str, name: str) -> Kernel:
         k_padding=BLOCK_COLUMNS,
         instructions=loop.instructions,
         tensor=loop.tensor,
+        hmma_fmas=HMMA_FMAS[atom.name],
         half=loop.half,
         integer=loop.integer,
         multiply=loop.multiply,
         x_loads=loop.activation_loads // variant.token_tiles,
-        quarters=QUADPAIR_ROWS if int(architecture) < 80 else QUAD_ROWS,
+        quarters=QUADPAIR_ROWS if atom is launch.VOLTA_ATOM else QUAD_ROWS,
         weight_lines=loop.unit_bytes / 128,
         cover_cycles=loop.cover_cycles,
         serial_points=tuple(zip(REPLAY_LATENCIES, loop.serial_cycles, strict=True)),

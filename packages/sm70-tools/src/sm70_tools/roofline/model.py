@@ -83,7 +83,8 @@ def resident_blocks(kernel: Kernel, family: Family) -> int:
 
 def pipe_cycles(kernel: Kernel, family: Family) -> float:
     """Cycles that an iteration of one warp occupies the busiest pipe, spread over the sub-cores."""
-    tensor, half = kernel.tensor * family.tensor_cycles, kernel.half * family.half_cycles
+    tensor = kernel.tensor * kernel.hmma_fmas / family.tensor_fmas
+    half = kernel.half * family.half_cycles
     busiest = max(
         kernel.instructions,
         tensor + half if family.port_is_shared else max(tensor, half),

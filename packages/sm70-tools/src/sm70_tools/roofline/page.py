@@ -81,7 +81,11 @@ def _family_constants() -> str:
     described = (
         ("max_warps", "warps per SM", "programming guide, not checked here"),
         ("unified_kib", "L1 and shared memory, KiB", "programming guide, not checked here"),
-        ("tensor_cycles", "cycles per HMMA", "7.x: issue interval that the assembler keeps; 9.0: data sheet"),
+        (
+            "tensor_fmas",
+            "multiply-adds per cycle and tensor port",
+            "7.x: issue interval that the assembler keeps (HMMA.884: 2, HMMA.1688: 8); 9.0: data sheet",
+        ),
         ("half_cycles", "cycles per HMUL2", "programming guide, not checked here"),
         ("integer_cycles", "cycles per LOP3, SHF, IADD3", "programming guide, not checked here"),
         ("multiply_cycles", "cycles per IMAD", "programming guide, not checked here"),

@@ -40,7 +40,7 @@ time      T_launch + (C_start + L_memory + |sum over waves of (memory, latency, 
   bits.
 - `L_x` is the latency of L2 in the first wave; afterwards that of L1, as far as x fits into what shared
   memory leaves.
-- `lines(M)` counts 128-byte lines that quarters of a warp touch: on 7.x four rows of x each, from 8.0 on
+- `lines(M)` counts 128-byte lines that quarters of a warp touch: on 7.0 four rows of x each, from 7.5 on
   two.
 - `miss` is 1 in the first wave, then the part of x that does not fit into L1.
 
@@ -64,14 +64,18 @@ COMPARISON = """\
 LIMITS = """\
 ## What to keep in mind
 
-- The rows of the H200 compare this project's kernels in their build for 9.0: other instructions, a strip of
-  16 columns and not 64. What the 7.x loops cost on their cards is compared with nothing.
+- The rows of the H200 compare this project's kernels in their build for 9.0: other instructions, and a strip
+  of 16 columns, as on 7.5 but not on 7.0, where it is 64. What the 7.x loops cost on their cards is compared
+  with nothing.
 - The public figures compare the model of the cards, through kernels whose instruction counts, loads in
   flight (two units a warp) and shared memory are partly assumed: their authors publish the structure, not
   the loop.
 - The model makes QPN, with four warps, up to a quarter slower than it is on single shapes at M = 8 (not
   fitted to): its loads in flight are assumed. Packed activations on the RTX 8000, also not fitted to, are
   off by up to a fifth.
+- The public figures of the RTX 8000 are of kernels with `m8n8k4`, which this project runs on 7.0 only. The
+  constants fitted to them serve its `m16n8k8` kernels. The model takes both instructions for equally fast per
+  multiply-add on 7.5; the authors found them equal in their kernel, which L1 limits.
 - The launch cost of 0.85 us is not known for the older cards; the public figures fit about as well with 2.5
   us. A microsecond more adds a microsecond to each time, which matters for the smallest shapes.
 - Clocks are taken as constant. The T4's are assumed, and so is its bandwidth."""

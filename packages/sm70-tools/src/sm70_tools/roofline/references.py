@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sm70_tools.roofline.kernel import NVFP4_BYTES, PACKED_ROWS, QUADPAIR_ROWS, Kernel
+from sm70_tools.roofline.kernel import NVFP4_BYTES, PACKED_ROWS, QUADPAIR_ROWS, STEP_FMAS, Kernel
 
 TRUNK = ((5120, 1536), (5120, 4352), (8704, 5120), (4096, 5120), (2048, 5120))
 """Shapes N x K whose bytes and times the authors sum up as `trunk`."""
@@ -101,6 +101,7 @@ def qpn_kernel(name: str, m: int, n: int, k: int) -> Kernel:
         k_padding=16 * depth,
         instructions=depth * (47.0 + 24.0 * (tiles - 1)),
         tensor=depth * 16.0 * tiles,
+        hmma_fmas=STEP_FMAS,
         half=depth * 8.5,
         integer=depth * 13.4,
         multiply=depth * 7.2,
