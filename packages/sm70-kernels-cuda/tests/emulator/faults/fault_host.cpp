@@ -5,6 +5,7 @@
 #include "shared_faults.cuh"
 #include "transaction_faults.cuh"
 #include "warp_faults.cuh"
+#include "warpgroup_faults.cuh"
 
 using namespace sm70_emulator;
 
@@ -110,6 +111,21 @@ bool run_sm90(const Request& r) {
     return false;
 }
 
+template <int tokens>
+bool run_warpgroup_product(const Request& r) {
+    return r.run([&] {
+        multiply_in_warpgroup<tokens>(r.pointer<uint32_t>(0), r.pointer<void>(1), r.pointer<float>(2));
+    });
+}
+
+bool run_warpgroup(const Request& r) {
+    if (r.named("multiply_8_tokens")) return run_warpgroup_product<8>(r);
+    if (r.named("multiply_24_tokens")) return run_warpgroup_product<24>(r);
+    if (r.named("multiply_128_tokens")) return run_warpgroup_product<128>(r);
+    if (r.named("multiply_256_tokens")) return run_warpgroup_product<256>(r);
+    return false;
+}
+
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) const char* run_fault_kernel(
@@ -135,7 +151,7 @@ extern "C" __attribute__((visibility("default"))) const char* run_fault_kernel(
             cluster_size,
             {buffers, count}};
         if (!run_shared(request) && !run_global(request) && !run_warp(request) &&
-            !run_block_kernel(request) && !run_sm90(request))
+            !run_block_kernel(request) && !run_sm90(request) && !run_warpgroup(request))
             throw std::invalid_argument(std::string("no such kernel: ") + kernel);
     });
 }
