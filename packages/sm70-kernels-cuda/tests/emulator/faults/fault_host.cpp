@@ -2,6 +2,7 @@
 #include "block_faults.cuh"
 #include "cluster_faults.cuh"
 #include "global_faults.cuh"
+#include "ring_faults.cuh"
 #include "shared_faults.cuh"
 #include "transaction_faults.cuh"
 #include "warp_faults.cuh"
@@ -123,6 +124,16 @@ bool run_warpgroup(const Request& r) {
     if (r.named("multiply_24_tokens")) return run_warpgroup_product<24>(r);
     if (r.named("multiply_128_tokens")) return run_warpgroup_product<128>(r);
     if (r.named("multiply_256_tokens")) return run_warpgroup_product<256>(r);
+    if (r.named("multiply_ring") || r.named("multiply_ring_behind_copies"))
+        return r.run([&] {
+            multiply_ring(
+                r.pointer<uint4>(0),
+                r.pointer<uint4>(1),
+                r.pointer<float>(2),
+                r.pointer<unsigned>(3)[0],
+                r.pointer<unsigned>(3)[1]);
+        });
+    if (r.named("send_to_all")) return r.run([&] { send_to_all(r.pointer<float>(0), r.pointer<float>(1)); });
     return false;
 }
 

@@ -12,14 +12,17 @@ inline sm70_emulator::SharedSpan<uint4> copied_operand(const void* b, unsigned w
     if (threadIdx.x == 0) {
         barrier.initialize();
         TransactionBarrier::make_visible();
-        if (!broken("B never copied")) {
+        if (!broken("B never copied") && !broken("B stored by threads")) {
             barrier.expect(16 * words);
-            barrier.copy(operand, 0, b, 16 * words);
+            if (!broken("B sent by threads")) barrier.copy(operand, 0, b, 16 * words);
         }
     }
     if (broken("B stored by threads"))
         for (unsigned i = threadIdx.x; i < words; i += blockDim.x) operand.store(i, uint4{});
     __syncthreads();
+    if (broken("B sent by threads"))
+        for (unsigned i = threadIdx.x; i < 4 * words; i += blockDim.x)
+            barrier.send(SharedSpan<float>(dynamic_shared() + 16, 4 * words), i, 0, 0);
     const bool hasty = broken("one thread does not wait for the copy") && threadIdx.x == 77;
     if (!hasty && !broken("B never copied") && !broken("B stored by threads")) barrier.wait();
     return operand;
@@ -51,6 +54,11 @@ inline void multiply_in_warpgroup(const uint32_t* a, const void* b, float* d) {
     }
     if (broken("D written before the wait") && t == 9) sums[1] = 0;
     if (broken("B overwritten before the wait") && t == 0) operand.store(3, uint4{});
+    if (broken("B overwritten by a peer")) {
+        cluster_arrive();
+        cluster_wait();
+        store_peer(SharedSpan<float>(dynamic_shared() + 16, 1), 0, 0, cluster_rank() ^ 1);
+    }
     if (broken("exit without wait")) return;
     if (!broken("commit removed")) warpgroup_commit();
     if (broken("exit after commit without wait")) return;

@@ -67,6 +67,7 @@ struct PendingProduct {
     uint32_t accumulator;  // index into Products::accumulators
     uint32_t a[32][4];
     std::vector<uint32_t> phases;  // that brought B
+    Site site;
 };
 
 // The D of pending products: what the lanes hold meanwhile is poisoned.

@@ -48,9 +48,11 @@ inline void check_exit_from_cluster(const Lane& lane) {
 inline void check_exit_from_warpgroup(const Lane& lane) {
     const Products& products = lane.warp->products;
     if (!products.pending.empty())
-        fail(format(
-            "this thread exits after warpgroup_multiply without warpgroup_wait: %zu products are pending",
-            products.pending.size()));
+        fail(
+            format(
+                "this thread exits after warpgroup_multiply without warpgroup_wait: %zu products are pending",
+                products.pending.size()),
+            products.pending.front().site);
     const std::vector<Warpgroup>& warpgroups = machine.block->warpgroups;
     if (lane.linear / 128 >= warpgroups.size()) return;
     const Warpgroup& warpgroup = warpgroups[lane.linear / 128];

@@ -37,41 +37,42 @@ inline void check_waited(
 }
 
 [[noreturn]] __attribute__((noinline, cold)) inline void fail_phase_race(
-    const SharedAccess& access, const Phase& phase, uint32_t rank, uint32_t reader, const char* what) {
+    const SharedAccess& access, const Phase& phase, uint32_t reader, const char* did, const char* barrier) {
+    const bool unfinished =
+        !phase.products.empty() && phase.products[reader % 1024].clock == Stamp::unfinished;
     fail_shared(
         access,
-        "write-after-read race: " + numbered_text(lane_number(rank, reader)) + " " + what +
-            " what came with " + phase_text(phase));
+        "write-after-read race: " + numbered_text(reader) +
+            (unfinished ? " reads by warpgroup_multiply" : did) + " what came with " + phase_text(phase) +
+            ", and " +
+            (unfinished ? std::string("has not called warpgroup_wait")
+                        : std::string("no ") + barrier + " orders the two"));
 }
 
-// Every read in `reads` must come before what the current thread does.
-inline void check_phase_reads(const Stamps& reads, const Phase& phase, const SharedAccess& access) {
+// Every read in `reads`, of what the phase brought, must come before what the current thread does.
+inline void check_phase_reads(
+    const Stamps& reads, const Phase& phase, const SharedAccess& access, const char* did) {
     const Lane& lane = *machine.current;
-    for (uint32_t reader = 0; reader < reads.size(); ++reader) {
-        if (stamp_ordered(lane, reader, reads[reader])) continue;
-        fail_phase_race(
-            access,
-            phase,
-            machine.block->rank,
-            reader,
-            reads[reader].clock == Stamp::unfinished
-                ? "has not called warpgroup_wait after a warpgroup_multiply that reads"
-                : "read it and no barrier orders the two;");
-    }
+    for (uint32_t reader = 0; reader < reads.size(); ++reader)
+        if (!stamp_ordered(lane, reader, reads[reader]))
+            fail_phase_race(access, phase, lane_number(machine.block->rank, reader), did, "barrier");
+}
+
+inline void check_loads(const Phase& phase, const SharedAccess& access) {
+    check_phase_reads(phase.loads, phase, access, " read");
+}
+
+inline void check_products(const Phase& phase, const SharedAccess& access) {
+    check_phase_reads(phase.products, phase, access, " read by warpgroup_multiply, until warpgroup_wait,");
 }
 
 // The same for a thread of another block, for which only cluster barriers count.
 inline void check_peer_products(const Phase& phase, const SharedAccess& access, uint32_t rank) {
     for (uint32_t reader = 0; reader < phase.products.size(); ++reader) {
         const Stamp& stamp = phase.products[reader];
-        if (stamp.epoch &&
-            (stamp.clock == Stamp::unfinished || !ordered_in_cluster(*machine.current, stamp.cluster)))
-            fail_phase_race(
-                access,
-                phase,
-                rank,
-                reader,
-                "reads by warpgroup_multiply, and no cluster barrier orders the two,");
+        if (stamp.epoch == 0 || ordered_in_cluster(*machine.current, stamp.cluster)) continue;
+        fail_phase_race(
+            access, phase, lane_number(rank, reader), " read by warpgroup_multiply", "cluster barrier");
     }
 }
 
@@ -90,8 +91,8 @@ inline void check_overwrite(const Phase& phase, const SharedAccess& access) {
                     phase.landed ? "no barrier tells this thread that somebody has waited for "
                                  : "nobody has waited for ") +
                 phase_text(phase));
-    check_phase_reads(phase.loads, phase, access);
-    check_phase_reads(phase.products, phase, access);
+    check_loads(phase, access);
+    check_products(phase, access);
 }
 
 }  // namespace sm70_emulator

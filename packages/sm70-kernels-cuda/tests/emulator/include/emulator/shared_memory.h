@@ -125,8 +125,7 @@ __attribute__((noinline)) inline void check_readers(const AccessTag& tag, const 
     if (lane.cluster_waited >= tag.read_cluster) return;
     if (tag.readers == Readers::several_warps) {
         if (tag.origin != Origin::copy) fail_several_readers(tag, access);
-        const Phase& phase = machine.block->phases[tag.transaction];
-        check_phase_reads(phase.loads, phase, access);
+        check_loads(machine.block->phases[tag.transaction], access);
     } else if (tag.readers == Readers::listed) {
         const Clocks& clocks = machine.block->shared.listed[&tag];
         for (uint32_t other = 0; other < clocks.size(); ++other)
@@ -150,9 +149,7 @@ inline void set_writer(AccessTag& tag, const Lane& lane, Origin origin, uint32_t
 
 inline void note_write_over_origin(const AccessTag& tag, const SharedAccess& access) {
     check_origin(tag, access, "write-after-write", "written");
-    if (tag.origin != Origin::copy) return;
-    const Phase& phase = machine.block->phases[tag.transaction];
-    check_phase_reads(phase.products, phase, access);
+    if (tag.origin == Origin::copy) check_products(machine.block->phases[tag.transaction], access);
 }
 
 inline void note_write(AccessTag& tag, const SharedAccess& access) {

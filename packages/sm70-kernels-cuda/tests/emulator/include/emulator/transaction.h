@@ -115,7 +115,7 @@ class TransactionBarrier {
         Lane& lane = *machine.current;
         Phase& phase = block.phases[previous];
         land(phase);
-        set_stamp(phase.waited, lane, stamp_of(lane));
+        if (!has_stamp(phase.waited, lane)) set_stamp(phase.waited, lane, stamp_of(lane));
         learn(lane, phase.arrival);
     }
 

@@ -219,7 +219,10 @@ inline void begin_reads(Warp& warp, const PendingProduct& product, const SharedA
                 machine.block->shared.words[access.offset / 4].writer,
                 access,
                 "read");
-            set_stamp(phase.products, warp.lanes[lane], Stamp{machine.block->epoch, Stamp::unfinished, 0});
+            set_stamp(
+                phase.products,
+                warp.lanes[lane],
+                Stamp{machine.block->epoch, Stamp::unfinished, Stamp::unfinished});
         }
     }
 }
@@ -232,7 +235,7 @@ inline void complete_multiply(Warp& warp, uint32_t) {
         warp, {Operation::warpgroup_multiply, given.b_offset, given.half_stride, given.tokens, site});
     if (!warp.products.fenced)
         fail("warpgroup_multiply without warpgroup_fence: the registers may have been written since", site);
-    PendingProduct product{given.b_offset, given.half_stride, given.tokens, 0, {}, {}};
+    PendingProduct product{given.b_offset, given.half_stride, given.tokens, 0, {}, {}, site};
     const SharedAccess low{"warpgroup_multiply", given.b_offset, 16 * given.tokens, site};
     const SharedAccess high{low.verb, low.offset + given.half_stride, low.bytes, site};
     find_phases(low, product.phases);
