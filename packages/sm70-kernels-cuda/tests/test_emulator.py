@@ -11,12 +11,13 @@ import pytest
 from emulator.emulator import KernelError
 from emulator.fault_kernels import FAULTS, KERNELS, RANDOM, Kernel, build_fault_kernels, zeros
 from emulator.sm90_fault_kernels import SM90_FAULTS, SM90_KERNELS
+from emulator.warpgroup_fault_kernels import WARPGROUP_FAULTS, WARPGROUP_KERNELS
 
 if TYPE_CHECKING:
     from emulator.emulator import EmulatedLibrary
 
-ALL_KERNELS = {**KERNELS, **SM90_KERNELS}
-ALL_FAULTS = [*FAULTS, *SM90_FAULTS]
+ALL_KERNELS = {**KERNELS, **SM90_KERNELS, **WARPGROUP_KERNELS}
+ALL_FAULTS = [*FAULTS, *SM90_FAULTS, *WARPGROUP_FAULTS]
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["default switch", "ucontext"])

@@ -145,7 +145,7 @@ COPY_FAULTS = {
     "expect removed": (
         r"deadlock: thread \(0,0,0\) waits \(.*\) for the TransactionBarrier at byte 512, which was never"
     ),
-    "expected twice": "TransactionBarrier::expect at byte 512: called twice",
+    "expected twice": "TransactionBarrier::expect at byte 512: one arrival too many: phase 0 has had its",
     "too many bytes expected": "TransactionBarrier::expect at byte 512: 1048576 bytes; at most 1048575",
     "fewer bytes expected": "TransactionBarrier::copy at byte 512: copies of 256 bytes, but 240 are expected",
     "one copy removed": (

@@ -2,9 +2,11 @@
 #include "block_faults.cuh"
 #include "cluster_faults.cuh"
 #include "global_faults.cuh"
+#include "ring_faults.cuh"
 #include "shared_faults.cuh"
 #include "transaction_faults.cuh"
 #include "warp_faults.cuh"
+#include "warpgroup_faults.cuh"
 
 using namespace sm70_emulator;
 
@@ -110,6 +112,31 @@ bool run_sm90(const Request& r) {
     return false;
 }
 
+template <int tokens>
+bool run_warpgroup_product(const Request& r) {
+    return r.run([&] {
+        multiply_in_warpgroup<tokens>(r.pointer<uint32_t>(0), r.pointer<void>(1), r.pointer<float>(2));
+    });
+}
+
+bool run_warpgroup(const Request& r) {
+    if (r.named("multiply_8_tokens")) return run_warpgroup_product<8>(r);
+    if (r.named("multiply_24_tokens")) return run_warpgroup_product<24>(r);
+    if (r.named("multiply_128_tokens")) return run_warpgroup_product<128>(r);
+    if (r.named("multiply_256_tokens")) return run_warpgroup_product<256>(r);
+    if (r.named("multiply_ring") || r.named("multiply_ring_behind_copies"))
+        return r.run([&] {
+            multiply_ring(
+                r.pointer<uint4>(0),
+                r.pointer<uint4>(1),
+                r.pointer<float>(2),
+                r.pointer<unsigned>(3)[0],
+                r.pointer<unsigned>(3)[1]);
+        });
+    if (r.named("send_to_all")) return r.run([&] { send_to_all(r.pointer<float>(0), r.pointer<float>(1)); });
+    return false;
+}
+
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) const char* run_fault_kernel(
@@ -135,7 +162,7 @@ extern "C" __attribute__((visibility("default"))) const char* run_fault_kernel(
             cluster_size,
             {buffers, count}};
         if (!run_shared(request) && !run_global(request) && !run_warp(request) &&
-            !run_block_kernel(request) && !run_sm90(request))
+            !run_block_kernel(request) && !run_sm90(request) && !run_warpgroup(request))
             throw std::invalid_argument(std::string("no such kernel: ") + kernel);
     });
 }

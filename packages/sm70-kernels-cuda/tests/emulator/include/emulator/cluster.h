@@ -12,6 +12,11 @@ inline unsigned cluster_rank() {
     return machine.block->rank;
 }
 
+// Blocks of the cluster; 1 in a launch without clusters.
+inline unsigned cluster_size() {
+    return machine.cluster.size;
+}
+
 // PTX: the calls are `.aligned`, so all lanes of a warp must make the same one.
 inline void check_aligned(AlignedCall& call, const Lane& lane, const char* name, Site site) {
     if (call.lanes == 0)
@@ -70,8 +75,13 @@ inline void cluster_wait(Site site = Site::here()) {
 inline void note_peer_write(AccessTag& tag, const SharedAccess& access, const Block& peer) {
     const Lane& lane = *machine.current;
     if (tag.origin == Origin::barrier) fail_shared(access, "a TransactionBarrier lies there");
-    if (tag.origin == Origin::copy && !peer.transactions[tag.transaction].landed)
-        fail_shared(access, "written before the copy was waited for: a copy to the peer is on its way there");
+    if (tag.origin == Origin::copy) {
+        const Phase& phase = peer.phases[tag.transaction];
+        if (!phase.landed)
+            fail_shared(
+                access, "written before the copy was waited for: a copy to the peer is on its way there");
+        check_peer_products(phase, access, peer.rank);
+    }
     if (tag.write_epoch && tag.writer != lane.number && !ordered_in_cluster(lane, tag.write_cluster))
         fail_shared(
             access,

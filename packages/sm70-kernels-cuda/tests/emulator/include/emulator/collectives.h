@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "emulator/ordering.h"
 #include "emulator/scheduler.h"
 
 namespace sm70_emulator {
@@ -95,6 +96,13 @@ inline void collective(const Call& call, Complete complete) {
     suspend(lane);
 }
 
+// What one lane has learnt across warps, all of them know.
+inline void share_known(Warp& warp, uint32_t mask) {
+    Lane& first = warp.lanes[__builtin_ctz(mask)];
+    for_each_lane(mask, [&](int lane) { learn(first, warp.lanes[lane].known); });
+    for_each_lane(mask, [&](int lane) { warp.lanes[lane].known = first.known; });
+}
+
 // Only __syncwarp orders memory: shuffles, votes and mma imply no memory barrier (CUDA C++ programming
 // guide).
 inline void complete_sync_warp(Warp& warp, uint32_t mask) {
@@ -109,6 +117,7 @@ inline void complete_sync_warp(Warp& warp, uint32_t mask) {
         std::copy_n(joined, 32, warp.seen[lane]);
         warp.clock[lane] = warp.last_clock;
     });
+    share_known(warp, mask);
 }
 
 inline void sync_warp(uint32_t mask, Site site) {

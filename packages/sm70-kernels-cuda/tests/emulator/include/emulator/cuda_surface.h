@@ -12,6 +12,7 @@
 #include "emulator/previous_kernel.h"
 #include "emulator/shared_memory.h"
 #include "emulator/transaction.h"
+#include "emulator/warpgroup.h"
 
 #undef __global__
 #undef __device__

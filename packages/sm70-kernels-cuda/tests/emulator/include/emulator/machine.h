@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -12,36 +13,12 @@
 #include <unordered_map>
 #include <vector>
 
+#include "emulator/asynchronous.h"
 #include "emulator/fiber.h"
+#include "emulator/operation.h"
 #include "emulator/site.h"
 
 namespace sm70_emulator {
-
-enum class Operation : uint32_t {
-    sync_warp,
-    shuffle,
-    shuffle_xor,
-    shuffle_down,
-    shuffle_up,
-    ballot,
-    mma_8x8x4,
-    mma_16x8x8,
-    mma_16x8x16
-};
-
-inline const char* operation_name(Operation operation) {
-    static const char* const names[] = {
-        "__syncwarp",
-        "__shfl_sync",
-        "__shfl_xor_sync",
-        "__shfl_down_sync",
-        "__shfl_up_sync",
-        "__ballot_sync",
-        "mma.m8n8k4",
-        "mma.m16n8k8",
-        "mma.m16n8k16"};
-    return names[static_cast<int>(operation)];
-}
 
 // A warp collective as one lane calls it. The pointers lead into the waiting lane's own stack.
 struct Call {
@@ -74,7 +51,9 @@ struct Lane {
     // Cluster barriers: what a thread does after `arrived` arrivals reaches who has completed more waits.
     uint32_t cluster_arrived = 0, cluster_waited = 0;
     uint32_t transaction = 0;        // index of the transaction barrier that the lane waits for
+    uint32_t awaited_phase = 0;      // and the phase, counted from the first
     Site wait_site;                  // of the wait for the cluster or a transaction barrier
+    KnownClocks known;               // what it has learnt across warps; null: nothing
     bool previous_finished = false;  // called wait_for_previous_kernel
 };
 
@@ -84,16 +63,17 @@ struct AlignedCall {
     uint32_t lanes = 0;
 };
 
-// Sets of lanes are bit masks. A lane is in exactly one of ready, at_barrier, at_cluster, at_transaction,
-// waiting, exited.
+// Sets of lanes are bit masks. A lane is in exactly one of ready, at_barrier, at_warpgroup, at_cluster,
+// at_transaction, waiting, exited.
 struct Warp {
     Lane* lanes = nullptr;
-    uint32_t existing = 0, ready = 0, at_barrier = 0, at_cluster = 0, at_transaction = 0, waiting = 0,
-             exited = 0;
+    uint32_t existing = 0, ready = 0, at_barrier = 0, at_warpgroup = 0, at_cluster = 0, at_transaction = 0,
+             waiting = 0, exited = 0;
     bool uniform = true;  // all lanes in `waiting` made the same call
     AlignedCall cluster_arrive, cluster_wait;
-    // Memory order between lanes of the warp: clock[l] grows when lane l passes a __syncwarp, and
-    // seen[l][m] is the last clock of lane m that lane l is ordered after.
+    Products products;
+    // Memory order between lanes of the warp: clock[l] grows when others may learn what lane l has done, and
+    // seen[l][m] is the last clock of lane m that lane l is ordered after. See ordering.h.
     uint32_t last_clock = 1;
     uint32_t clock[32];
     uint32_t seen[32][32];
@@ -133,6 +113,7 @@ struct GlobalBuffer {
 };
 
 // How the readers of a piece of shared memory since the last block barrier are kept; see shared_memory.h.
+// several_warps: not at all, or in the Phase that brought it.
 enum class Readers : uint8_t { one_warp, several_warps, listed };
 
 // What wrote a piece of shared memory last: a thread of the block, one of another block of the cluster, a
@@ -153,7 +134,7 @@ struct AccessTag {
     uint32_t read_mask;
     uint32_t write_cluster;  // cluster barriers at which the writer had arrived
     uint32_t read_cluster;   // the same of the readers since the write, plus one; 0: nobody read it
-    uint32_t transaction;    // index of the barrier, for copies and barriers
+    uint32_t transaction;    // index of the phase, for copies, or of the barrier
 };
 
 struct SharedArena {
@@ -162,26 +143,7 @@ struct SharedArena {
     std::vector<unsigned char> storage;
     std::vector<AccessTag> words;
     std::vector<AccessTag> fine;  // four per word, used once a word saw an access narrower than itself
-    std::unordered_map<const AccessTag*, std::vector<uint32_t>> listed;
-};
-
-// A bulk copy or a peer's value on its way. The bytes move when the first wait for its barrier completes, as
-// late as they may.
-struct PendingCopy {
-    uint32_t offset;   // byte of shared memory
-    const void* from;  // null: the value
-    uint32_t bytes;
-    float value;
-};
-
-// One initialised TransactionBarrier; see transaction.h.
-struct Transaction {
-    uint32_t offset = 0;
-    bool visible = false, expecting = false, landed = false;
-    uint64_t expected = 0, copied = 0;
-    Site copy_site;
-    std::vector<PendingCopy> copies;
-    std::vector<bool> waited;  // by thread number in the block
+    std::unordered_map<const AccessTag*, Clocks> listed;  // by thread; 0: not a reader
 };
 
 // Where the last store_peer to a block came from.
@@ -205,6 +167,8 @@ struct Block {
     std::vector<Warp> warps;
     SharedArena shared;
     std::vector<Transaction> transactions;
+    std::deque<Phase> phases;  // of all of them, in the order in which they began
+    std::vector<Warpgroup> warpgroups;
     PeerStore peer_store;
 };
 
@@ -212,6 +176,11 @@ struct Cluster {
     uint32_t size = 1;       // blocks
     uint32_t arrived = 0;    // threads at the cluster barrier that is not complete
     uint32_t completed = 0;  // cluster barriers
+};
+
+// The last two of Lane::known that were joined.
+struct LastJoin {
+    KnownClocks first, second, result;
 };
 
 struct Machine {
@@ -229,6 +198,8 @@ struct Machine {
     dim3 block_size, grid_size;
     uint32_t threads = 0;  // per block
     Cluster cluster;
+    bool lists_readers = false;  // of all warps: launches for sm_90, whose barriers can join a few of them
+    LastJoin last_join;
 
     std::vector<GlobalBuffer> buffers;
     bool follows_previous_kernel = false;  // some buffer is written by the kernel before

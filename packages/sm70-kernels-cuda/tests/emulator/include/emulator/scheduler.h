@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "emulator/liveness.h"
+#include "emulator/ordering.h"
 
 namespace sm70_emulator {
 
@@ -59,7 +60,10 @@ inline void block_barrier(Site site) {
     if (++block.barrier_arrived == machine.threads) {
         block.barrier_arrived = 0;
         ++block.epoch;
-        for (Warp& warp : block.warps) warp.ready |= std::exchange(warp.at_barrier, 0);
+        for (Warp& warp : block.warps) {
+            advance_clocks(warp);
+            warp.ready |= std::exchange(warp.at_barrier, 0);
+        }
         return;
     }
     lane.warp->at_barrier |= lane.bit;
@@ -108,6 +112,7 @@ inline void prepare_lane(Block& block, uint32_t linear) {
     lane.polls = 0;
     lane.cluster_arrived = lane.cluster_waited = 0;
     lane.previous_finished = false;
+    lane.known.reset();
     const StackPool& stacks = machine.stacks;
     stacks.mark(lane.stack);
     prepare_context(lane.context, stacks.low(lane.stack), stacks.high(lane.stack), run_lane);
@@ -118,6 +123,8 @@ inline void prepare_block(Block& block) {
     block.epoch = 1;
     block.barrier_arrived = 0;
     block.transactions.clear();
+    block.phases.clear();
+    block.warpgroups.assign(machine.threads / 128, Warpgroup{});
     block.peer_store = PeerStore{};
     prepare_warps(block);
     for (uint32_t linear = 0; linear < machine.threads; ++linear) prepare_lane(block, linear);
@@ -236,6 +243,7 @@ inline void prepare_shared(SharedArena& shared, size_t dynamic_shared_bytes) {
 inline void prepare_launch(dim3 grid, dim3 block, size_t dynamic_shared_bytes, BufferList buffers) {
     machine.error.clear();
     machine.current = nullptr;
+    machine.last_join = LastJoin{};
     machine.grid_size = grid;
     machine.block_size = block;
     machine.threads = block.x * block.y * block.z;
@@ -277,6 +285,7 @@ void launch(
     check_configuration(grid, block);
     check_shared_bytes("sm_70", largest_dynamic_shared_bytes, dynamic_shared_bytes);
     machine.cluster.size = 1;
+    machine.lists_readers = false;
     prepare_launch(grid, block, dynamic_shared_bytes, buffers);
     run_grid(body);
 }
@@ -297,6 +306,7 @@ void launch(
     check_shared_bytes("sm_90", largest_dynamic_shared_bytes_sm90, dynamic_shared_bytes);
     check_cluster(grid, cluster_size);
     machine.cluster.size = cluster_size;
+    machine.lists_readers = true;
     prepare_launch(grid, block, dynamic_shared_bytes, buffers);
     run_grid(body);
 }

@@ -2,32 +2,20 @@
 // races.
 //
 // Each 4-byte word has one AccessTag: the last writer and the readers since, with the block barrier epoch and
-// the warp clock of the access. Two accesses by different threads are ordered when a __syncthreads lies
-// between them, or, within a warp, a chain of __syncwarp calls, or when the first came before the thread's
-// arrival at a cluster barrier that the second thread has waited for; otherwise, if one of them writes, that
-// is a race. Words that see narrower accesses switch to one tag per byte.
+// the thread's clock of the access. Two accesses by different threads are ordered when a __syncthreads lies
+// between them, or a chain of __syncwarp, warpgroup_sync and arrivals at TransactionBarriers that the next
+// thread of the chain has waited for, or when the first came before the thread's arrival at a cluster barrier
+// that the second thread has waited for; otherwise, if one of them writes, that is a race. Words that see
+// narrower accesses switch to one tag per byte. Reads of what a copy brought are also kept in its Phase,
+// where those of several warps are told apart.
 #pragma once
 #include <type_traits>
 
+#include "emulator/ordering.h"
+#include "emulator/phases.h"
 #include "emulator/scheduler.h"
 
 namespace sm70_emulator {
-
-// One load or store, for the text of an error.
-struct SharedAccess {
-    const char* verb;
-    uint32_t offset;
-    uint32_t bytes;
-    Site site;
-};
-
-[[noreturn]] __attribute__((noinline, cold)) inline void fail_shared(
-    const SharedAccess& access, const std::string& what) {
-    fail(
-        format(
-            "shared %s of %u bytes at byte %u: %s", access.verb, access.bytes, access.offset, what.c_str()),
-        access.site);
-}
 
 [[noreturn]] __attribute__((noinline, cold)) inline void fail_race(
     const SharedAccess& access, const char* kind, uint32_t other, const char* did) {
@@ -37,33 +25,13 @@ struct SharedAccess {
             " it and no barrier orders the two");
 }
 
-// Is an access of thread `other` at its warp clock `clock`, in the current epoch, ordered before the current
-// thread?
-inline bool ordered_in_warp(const Lane& lane, uint32_t other, uint32_t clock) {
-    return other / 32 == lane.number / 32 && lane.warp->seen[lane.lane][other % 32] >= clock;
-}
-
-// The same for an access of any thread of the cluster that had arrived at `arrived` cluster barriers before.
-inline bool ordered_in_cluster(const Lane& lane, uint32_t arrived) {
-    return lane.cluster_waited > arrived;
-}
-
-// Is the last write, by a thread of this block, ordered before the current thread?
-inline bool write_ordered(const AccessTag& tag, const Lane& lane) {
-    return tag.write_epoch != machine.block->epoch || tag.writer == lane.number ||
-           ordered_in_warp(lane, tag.writer, tag.write_clock) || ordered_in_cluster(lane, tag.write_cluster);
-}
-
 // What was written in another way than by a store of this block has rules of its own.
 __attribute__((noinline)) inline void check_origin(
     const AccessTag& tag, const SharedAccess& access, const char* race, const char* participle) {
     const Lane& lane = *machine.current;
     if (tag.origin == Origin::barrier) fail_shared(access, "a TransactionBarrier lies there");
-    if (tag.origin == Origin::copy && !machine.block->transactions[tag.transaction].waited[lane.linear])
-        fail_shared(
-            access,
-            std::string(participle) + " before the copy was waited for: " + numbered_text(tag.writer) +
-                " copied there, and this thread has not waited for the TransactionBarrier");
+    if (tag.origin == Origin::copy)
+        check_waited(machine.block->phases[tag.transaction], lane, tag.writer, access, participle);
     if (tag.origin == Origin::peer && !ordered_in_cluster(lane, tag.write_cluster))
         fail_shared(
             access,
@@ -71,31 +39,46 @@ __attribute__((noinline)) inline void check_origin(
                 " stored it with store_peer and no cluster barrier orders the two");
 }
 
+// From "these lanes of one warp at one clock" to a list of all threads.
+inline void list_readers(AccessTag& tag) {
+    Clocks& clocks = machine.block->shared.listed[&tag];
+    clocks.assign(machine.threads, 0);
+    for (uint32_t rest = tag.read_mask; rest; rest &= rest - 1)
+        clocks[(32u * tag.read_warp + static_cast<uint32_t>(__builtin_ctz(rest))) % 1024] = tag.read_clock;
+    tag.readers = Readers::listed;
+}
+
 // The set of readers has become more than "these lanes of one warp at one clock".
 __attribute__((noinline)) inline void widen_readers(AccessTag& tag, const Lane& lane) {
     if (tag.readers == Readers::several_warps) return;
-    if (tag.read_warp != lane.number / 32) {
+    const bool same_warp = tag.read_warp == lane.number / 32;
+    if (tag.origin == Origin::copy || (!same_warp && !machine.lists_readers)) {
         tag.readers = Readers::several_warps;
-        tag.read_clock = lane.number;
+        if (!same_warp) tag.read_clock = lane.number;
         return;
     }
     const uint32_t clock = lane.warp->clock[lane.lane];
     if (tag.readers == Readers::one_warp) {
         bool all_before = true;
-        for (uint32_t rest = tag.read_mask; rest; rest &= rest - 1)
-            all_before &= lane.warp->seen[lane.lane][__builtin_ctz(rest)] >= tag.read_clock;
+        for (uint32_t rest = tag.read_mask; rest && all_before; rest &= rest - 1)
+            all_before = ordered_by_clock(
+                lane, 32u * tag.read_warp + static_cast<uint32_t>(__builtin_ctz(rest)), tag.read_clock);
         if (all_before) {  // whoever is ordered after this read is ordered after those, too
+            tag.read_warp = static_cast<uint8_t>(lane.number / 32);
             tag.read_clock = clock;
             tag.read_mask = lane.bit;
             return;
         }
-        std::vector<uint32_t>& clocks = machine.block->shared.listed[&tag];
-        clocks.assign(32, 0);
-        for (uint32_t rest = tag.read_mask; rest; rest &= rest - 1)
-            clocks[__builtin_ctz(rest)] = tag.read_clock;
-        tag.readers = Readers::listed;
+        list_readers(tag);
     }
-    machine.block->shared.listed[&tag][lane.lane] = clock;
+    machine.block->shared.listed[&tag][lane.linear] = clock;
+}
+
+inline void note_read_of_origin(const AccessTag& tag, const SharedAccess& access) {
+    check_origin(tag, access, "read-after-write", "read");
+    const Lane& lane = *machine.current;
+    if (tag.origin == Origin::copy)
+        set_stamp(machine.block->phases[tag.transaction].loads, lane, stamp_of(lane));
 }
 
 inline void note_read(AccessTag& tag, const SharedAccess& access) {
@@ -103,7 +86,7 @@ inline void note_read(AccessTag& tag, const SharedAccess& access) {
     if (tag.write_epoch == 0)
         fail_shared(access, "uninitialised read: nothing in this block has written it yet");
     if (tag.origin != Origin::block)
-        check_origin(tag, access, "read-after-write", "read");
+        note_read_of_origin(tag, access);
     else if (!write_ordered(tag, lane))
         fail_race(access, "read-after-write", tag.writer, "wrote");
     const uint32_t clock = lane.warp->clock[lane.lane], epoch = machine.block->epoch;
@@ -123,22 +106,34 @@ inline void note_read(AccessTag& tag, const SharedAccess& access) {
     tag.read_cluster = std::max(tag.read_cluster, lane.cluster_arrived + 1);
 }
 
+[[noreturn]] __attribute__((noinline, cold)) inline void fail_several_readers(
+    const AccessTag& tag, const SharedAccess& access) {
+    const Lane& lane = *machine.current;
+    const uint32_t first = 32u * tag.read_warp + static_cast<uint32_t>(__builtin_ctz(tag.read_mask));
+    fail_race(access, "write-after-read", tag.read_warp == lane.number / 32 ? tag.read_clock : first, "read");
+}
+
+inline void check_reader(const SharedAccess& access, uint32_t reader, uint32_t clock) {
+    const Lane& lane = *machine.current;
+    if (reader != lane.number && !ordered_by_clock(lane, reader, clock))
+        fail_race(access, "write-after-read", reader, "read");
+}
+
 // A write must come after all reads of the current epoch.
 __attribute__((noinline)) inline void check_readers(const AccessTag& tag, const SharedAccess& access) {
     const Lane& lane = *machine.current;
     if (lane.cluster_waited >= tag.read_cluster) return;
-    const uint32_t first = 32u * tag.read_warp + static_cast<uint32_t>(__builtin_ctz(tag.read_mask));
-    if (tag.readers == Readers::several_warps)
-        fail_race(
-            access, "write-after-read", tag.read_warp == lane.number / 32 ? tag.read_clock : first, "read");
-    if (tag.read_warp != lane.number / 32) fail_race(access, "write-after-read", first, "read");
-    const std::vector<uint32_t>* clocks =
-        tag.readers == Readers::listed ? &machine.block->shared.listed[&tag] : nullptr;
-    for (uint32_t other = 0; other < 32; ++other) {
-        if (other == lane.lane) continue;
-        const uint32_t clock = clocks ? (*clocks)[other] : (tag.read_mask >> other & 1) * tag.read_clock;
-        if (clock && lane.warp->seen[lane.lane][other] < clock)
-            fail_race(access, "write-after-read", 32u * tag.read_warp + other, "read");
+    if (tag.readers == Readers::several_warps) {
+        if (tag.origin != Origin::copy) fail_several_readers(tag, access);
+        check_loads(machine.block->phases[tag.transaction], access);
+    } else if (tag.readers == Readers::listed) {
+        const Clocks& clocks = machine.block->shared.listed[&tag];
+        for (uint32_t other = 0; other < clocks.size(); ++other)
+            if (clocks[other]) check_reader(access, lane_number(machine.block->rank, other), clocks[other]);
+    } else {
+        for (uint32_t rest = tag.read_mask; rest; rest &= rest - 1)
+            check_reader(
+                access, 32u * tag.read_warp + static_cast<uint32_t>(__builtin_ctz(rest)), tag.read_clock);
     }
 }
 
@@ -152,10 +147,15 @@ inline void set_writer(AccessTag& tag, const Lane& lane, Origin origin, uint32_t
     tag.read_cluster = 0;
 }
 
+inline void note_write_over_origin(const AccessTag& tag, const SharedAccess& access) {
+    check_origin(tag, access, "write-after-write", "written");
+    if (tag.origin == Origin::copy) check_products(machine.block->phases[tag.transaction], access);
+}
+
 inline void note_write(AccessTag& tag, const SharedAccess& access) {
     const Lane& lane = *machine.current;
     if (tag.origin != Origin::block)
-        check_origin(tag, access, "write-after-write", "written");
+        note_write_over_origin(tag, access);
     else if (!write_ordered(tag, lane))
         fail_race(access, "write-after-write", tag.writer, "wrote");
     if (tag.read_epoch == machine.block->epoch) check_readers(tag, access);
@@ -168,7 +168,7 @@ __attribute__((noinline)) inline void make_fine(SharedArena& shared, uint32_t wo
     for (uint32_t byte = 0; byte < 4; ++byte) {
         AccessTag& part = shared.fine[4 * word + byte];
         part = tag;
-        if (tag.readers == Readers::listed) shared.listed[&part] = std::vector<uint32_t>(shared.listed[&tag]);
+        if (tag.readers == Readers::listed) shared.listed[&part] = Clocks(shared.listed[&tag]);
     }
     tag.fine = 1;
 }

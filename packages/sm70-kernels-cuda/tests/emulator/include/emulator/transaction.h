@@ -1,6 +1,7 @@
 // Copies from global to shared memory, and values sent to a peer's, that signal a barrier when their bytes
-// have arrived, sm_90. Each barrier has one phase. The bytes move when the first wait completes, as late as
-// they may; until then the destination is poisoned.
+// have arrived, sm_90. Each barrier goes from phase to phase: one ends with the last of its arrivals and
+// announced bytes. The bytes move when the first wait for their phase completes, as late as they may; until
+// then the destination is poisoned. A wait passes on what the threads that arrived knew.
 #pragma once
 #include "emulator/cluster.h"
 #include "emulator/global_memory.h"
@@ -16,14 +17,20 @@ class TransactionBarrier {
     TransactionBarrier(const SharedSpan<unsigned long long>& span, unsigned index, Site site = Site::here())
         : offset_(span.range("TransactionBarrier", index, 1, site)) {}
 
-    void initialize(Site site = Site::here()) const {
-        const SharedAccess access{"TransactionBarrier::initialize", offset_, 8, site};
+    // For this many arrivals in each phase.
+    void initialize(unsigned arrivals = 1, Site site = Site::here()) const {
+        if (arrivals == 0 || arrivals > largest_transaction_bytes)
+            fail_here(
+                "initialize",
+                format("%u arrivals; 1 to %u are allowed", arrivals, largest_transaction_bytes),
+                site);
         Block& block = *machine.block;
-        const uint32_t transaction = static_cast<uint32_t>(block.transactions.size());
-        write_as(access, Origin::barrier, transaction);
-        block.transactions.emplace_back();
-        block.transactions.back().offset = offset_;
-        block.transactions.back().waited.resize(machine.threads);
+        write_barrier({"TransactionBarrier::initialize", offset_, 8, site}, block);
+        Transaction transaction;
+        transaction.offset = offset_;
+        transaction.arrivals = arrivals;
+        begin_phase(block, transaction, 0);
+        block.transactions.push_back(transaction);
     }
 
     // Of all barriers that this thread has initialised. Other threads come after this, not after initialize.
@@ -40,16 +47,18 @@ class TransactionBarrier {
         }
     }
 
+    // One of the phase's arrivals. Whoever waits for the phase comes after what this thread has done or
+    // learnt.
+    void arrive(Site site = Site::here()) const {
+        Block& block = *machine.block;
+        count_arrival("arrive", block, use(block, {"TransactionBarrier::arrive", offset_, 8, site}), 0, site);
+    }
+
+    // The same, with bytes that the phase waits for as well.
     void expect(unsigned bytes, Site site = Site::here()) const {
         Block& block = *machine.block;
-        Transaction& transaction = use(block, {"TransactionBarrier::expect", offset_, 8, site});
-        if (transaction.expecting)
-            fail_here("expect", "called twice; the barrier has one phase of one arrival", site);
-        if (bytes > largest_transaction_bytes)
-            fail_here("expect", format("%u bytes; at most %u", bytes, largest_transaction_bytes), site);
-        transaction.expecting = true;
-        transaction.expected = bytes;
-        check_count("expect", block, transaction, site);
+        count_arrival(
+            "expect", block, use(block, {"TransactionBarrier::expect", offset_, 8, site}), bytes, site);
     }
 
     void copy(
@@ -61,10 +70,10 @@ class TransactionBarrier {
         if (bytes == 0 || bytes % 16)
             fail_here("copy", format("%u bytes; a positive multiple of 16 is allowed", bytes), site);
         Block& block = *machine.block;
-        Transaction& transaction = use(block, {"TransactionBarrier::copy", offset_, 8, site});
+        const uint32_t phase = use(block, {"TransactionBarrier::copy", offset_, 8, site}).current;
         check_source(from, bytes, site);
         const uint32_t offset = to.range("bulk copy", index, bytes / 16, site);
-        write_as({"bulk copy", offset, bytes, site}, Origin::copy, index_of(block, transaction));
+        write_copy({"bulk copy", offset, bytes, site}, block, phase);
         add_copy("copy", block, {offset, from, bytes, 0}, site);
     }
 
@@ -80,31 +89,34 @@ class TransactionBarrier {
         const SharedAccess access{verb, to.range(verb, index, 1, site), sizeof value, site};
         Block& own = *machine.block;
         Block& block = rank == own.rank ? own : find_peer(verb, rank, site);
-        const uint32_t transaction = index_of(block, use(block, {verb, offset_, 8, site}));
+        const uint32_t phase = use(block, {verb, offset_, 8, site}).current;
+        block.phases[phase].has_sends = true;
         if (&block == &own)
-            write_as(access, Origin::copy, transaction);
+            write_copy(access, block, phase);
         else
             for_each_tag(block.shared, access, [&](AccessTag& tag) {
                 note_peer_write(tag, access, block);
                 tag.origin = Origin::copy;
-                tag.transaction = transaction;
+                tag.transaction = phase;
             });
         add_copy("send", block, {access.offset, nullptr, sizeof value, value}, site);
     }
 
-    void wait(Site site = Site::here()) const {
-        Lane& lane = *machine.current;
+    // Until the phase with this parity is over: the current one, or at once where that has the other parity.
+    // The phase before the first has parity 1.
+    void wait(unsigned parity = 0, Site site = Site::here()) const {
+        if (parity > 1) fail_here("wait", format("parity %u; 0 and 1 are allowed", parity), site);
         Block& block = *machine.block;
         const uint32_t index = index_of(block, use(block, {"TransactionBarrier::wait", offset_, 8, site}));
-        while (!complete(block.transactions[index])) {
-            lane.transaction = index;
-            lane.wait_site = site;
-            lane.warp->at_transaction |= lane.bit;
-            suspend(lane);
-        }
-        Transaction& transaction = block.transactions[index];
-        land(transaction);
-        transaction.waited[lane.linear] = true;
+        const uint32_t awaited = block.phases[block.transactions[index].current].number;
+        if (awaited % 2 == parity) suspend_until_over(block, index, awaited, site);
+        const uint32_t previous = block.transactions[index].previous;
+        if (previous == Transaction::none) return;
+        Lane& lane = *machine.current;
+        Phase& phase = block.phases[previous];
+        land(phase);
+        if (!has_stamp(phase.waited, lane)) set_stamp(phase.waited, lane, stamp_of(lane));
+        learn(lane, phase.arrival);
     }
 
   private:
@@ -118,17 +130,86 @@ class TransactionBarrier {
         return static_cast<uint32_t>(&transaction - block.transactions.data());
     }
 
-    static bool complete(const Transaction& transaction) {
-        return transaction.expecting && transaction.copied == transaction.expected;
+    static bool complete(const Transaction& transaction, const Phase& phase) {
+        return phase.arrived == transaction.arrivals && phase.copied == phase.expected;
+    }
+
+    static void begin_phase(Block& block, Transaction& transaction, uint32_t number) {
+        transaction.current = static_cast<uint32_t>(block.phases.size());
+        block.phases.emplace_back();
+        block.phases.back().number = number;
+        block.phases.back().barrier_offset = transaction.offset;
+    }
+
+    void suspend_until_over(Block& block, uint32_t index, uint32_t awaited, Site site) const {
+        Lane& lane = *machine.current;
+        const auto current = [&] { return block.phases[block.transactions[index].current].number; };
+        while (current() == awaited) {
+            lane.transaction = index;
+            lane.awaited_phase = awaited;
+            lane.wait_site = site;
+            lane.warp->at_transaction |= lane.bit;
+            suspend(lane);
+        }
+        if (current() != awaited + 1)
+            fail_here(
+                "wait",
+                format(
+                    "phase %u was over before this thread, which waits for phase %u, had seen the end of "
+                    "that: "
+                    "on a GPU it may wait for ever",
+                    current() - 1,
+                    awaited),
+                site);
     }
 
     // The rules of a store, then another kind of writer.
-    static void write_as(const SharedAccess& access, Origin origin, uint32_t transaction) {
-        for_each_tag(machine.block->shared, access, [&](AccessTag& tag) {
+    static void write_barrier(const SharedAccess& access, Block& block) {
+        for_each_tag(block.shared, access, [&](AccessTag& tag) {
             note_write(tag, access);
-            tag.origin = origin;
-            tag.transaction = transaction;
+            tag.origin = Origin::barrier;
+            tag.transaction = static_cast<uint32_t>(block.transactions.size());
         });
+    }
+
+    // The same, but an earlier copy to the same place has rules of its own.
+    static void write_copy(const SharedAccess& access, Block& block, uint32_t phase) {
+        uint32_t checked = Transaction::none;
+        for_each_tag(block.shared, access, [&](AccessTag& tag) {
+            if (tag.origin != Origin::copy) {
+                note_write(tag, access);
+            } else {
+                if (tag.transaction != checked) check_overwrite(block.phases[tag.transaction], access);
+                checked = tag.transaction;
+            }
+            set_writer(tag, *machine.current, Origin::copy, block.epoch);
+            tag.transaction = phase;
+        });
+    }
+
+    void count_arrival(
+        const char* method, Block& block, Transaction& transaction, uint32_t bytes, Site site) const {
+        Phase& phase = block.phases[transaction.current];
+        if (phase.arrived == transaction.arrivals)
+            fail_here(
+                method,
+                format(
+                    "one arrival too many: phase %u has had its %u and waits for bytes",
+                    phase.number,
+                    transaction.arrivals),
+                site);
+        if (phase.expected + bytes > largest_transaction_bytes)
+            fail_here(
+                method,
+                format(
+                    "%llu bytes; at most %u",
+                    static_cast<unsigned long long>(phase.expected + bytes),
+                    largest_transaction_bytes),
+                site);
+        release_clocks(*machine.current, phase.arrival);
+        ++phase.arrived;
+        phase.expected += bytes;
+        check_count(method, block, transaction, site);
     }
 
     // The state of the barrier in this place of a block, for a thread that may use it.
@@ -153,10 +234,11 @@ class TransactionBarrier {
 
     void add_copy(const char* method, Block& block, const PendingCopy& copy, Site site) const {
         Transaction& transaction = block.transactions[first_tag(block, offset_).transaction];
-        transaction.copied += copy.bytes;
+        Phase& phase = block.phases[transaction.current];
+        phase.copied += copy.bytes;
         std::memset(block.shared.base + copy.offset, 0xCD, copy.bytes);
-        transaction.copies.push_back(copy);
-        transaction.copy_site = site;
+        phase.copies.push_back(copy);
+        phase.copy_site = site;
         check_count(method, block, transaction, site);
     }
 
@@ -164,19 +246,21 @@ class TransactionBarrier {
         fail(format("TransactionBarrier::%s at byte %u: ", method, offset_) + what, site);
     }
 
-    // After every change of either count: wakes the waiting lanes, which look again.
-    void check_count(const char* method, Block& block, const Transaction& transaction, Site site) const {
-        if (!transaction.expecting) return;
-        if (transaction.copied > transaction.expected)
+    // After every change of a count: the end of a phase wakes the waiting lanes, which look again.
+    void check_count(const char* method, Block& block, Transaction& transaction, Site site) const {
+        const Phase& phase = block.phases[transaction.current];
+        if (phase.arrived == transaction.arrivals && phase.copied > phase.expected)
             fail_here(
                 method,
                 format(
                     "copies of %llu bytes, but %llu are expected",
-                    static_cast<unsigned long long>(transaction.copied),
-                    static_cast<unsigned long long>(transaction.expected)),
+                    static_cast<unsigned long long>(phase.copied),
+                    static_cast<unsigned long long>(phase.expected)),
                 site);
-        if (complete(transaction))
-            for (Warp& warp : block.warps) warp.ready |= std::exchange(warp.at_transaction, 0);
+        if (!complete(transaction, phase)) return;
+        transaction.previous = transaction.current;
+        begin_phase(block, transaction, phase.number + 1);
+        for (Warp& warp : block.warps) warp.ready |= std::exchange(warp.at_transaction, 0);
     }
 
     static void check_source(const void* from, uint32_t bytes, Site site) {
@@ -194,14 +278,14 @@ class TransactionBarrier {
                         " wrote it in this launch; copies of that need a proxy fence, which is not offered");
     }
 
-    static void land(Transaction& transaction) {
-        transaction.landed = true;
-        for (const PendingCopy& copy : transaction.copies)
+    static void land(Phase& phase) {
+        phase.landed = true;
+        for (const PendingCopy& copy : phase.copies)
             std::memcpy(
                 machine.block->shared.base + copy.offset,
                 copy.from ? copy.from : static_cast<const void*>(&copy.value),
                 copy.bytes);
-        transaction.copies.clear();
+        phase.copies.clear();
     }
 
     uint32_t offset_;
