@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sm70_kernels_cuda.launch import Launch
 from sm70_kernels_cuda.launch_cluster import Card
-from sm70_kernels_cuda.layouts.nvfp4_block import BLOCK_BYTES, BLOCK_COLUMNS
+from sm70_kernels_cuda.layouts.nvfp4_block import BLOCK_COLUMNS
 
 WARPGROUP_ROWS = 64
 _CHUNK_COLUMNS = 64
@@ -17,7 +17,6 @@ _CHUNKS = BLOCK_COLUMNS // _CHUNK_COLUMNS
 _CHUNK_BYTES_OF_TOKEN = _CHUNK_COLUMNS * 2
 _PITCH_PADDING = 4
 _ROW_GRANULE = 8
-_STAGE_CHUNKS = 2
 _MOST_STAGES = 8
 _RESERVED_SHARED = 1024
 """Shared memory that the driver takes of each block."""
@@ -51,13 +50,8 @@ class WarpgroupVariant:
     @property
     def stage_bytes(self) -> int:
         """Bytes of a stage of the ring."""
-        return _STAGE_CHUNKS * self.tokens * _CHUNK_BYTES_OF_TOKEN
-
-    @property
-    def weight_bytes(self) -> int:
-        """Bytes of the layout blocks that are on their way."""
-        depth = 2 if self.tokens >= 64 else 3  # noqa: PLR2004 - kDepth
-        return self.warpgroups * 4 * depth * BLOCK_BYTES
+        chunks = 1 if self.tokens > 128 else 2 if self.tokens > 32 else 4  # noqa: PLR2004 - kStageChunks
+        return chunks * self.tokens * _CHUNK_BYTES_OF_TOKEN
 
     @property
     def sum_bytes(self) -> int:
@@ -72,7 +66,6 @@ WARPGROUP_VARIANTS: tuple[WarpgroupVariant, ...] = (
     WarpgroupVariant(64, 4, 1),
     WarpgroupVariant(128, 2, 1),
     WarpgroupVariant(128, 3, 1),
-    WarpgroupVariant(128, 4, 1),
     WarpgroupVariant(256, 2, 1),
 )
 
@@ -88,8 +81,7 @@ class WarpgroupPlan:
         token_blocks: Their number.
         packed_bytes: Scratch for the packed x.
         stages: Of the ring.
-        weights_offset: Byte offset in shared memory.
-        received_offset: Likewise.
+        received_offset: Byte offset in shared memory.
         barriers_offset: Likewise.
     """
 
@@ -99,7 +91,6 @@ class WarpgroupPlan:
     token_blocks: int
     packed_bytes: int
     stages: int
-    weights_offset: int
     received_offset: int
     barriers_offset: int
 
@@ -123,13 +114,11 @@ def plan_warpgroup(
     received = (split - 1) * min(m, variant.tokens) * rows * 4
     limit = card.shared_bytes // variant.resident - (_RESERVED_SHARED if variant.resident > 1 else 0)
     barriers = 8 * (2 * _MOST_STAGES + 1)
-    free = limit - received - barriers - variant.weight_bytes
-    stages = min(_MOST_STAGES, free // variant.stage_bytes)
-    weights_offset = stages * variant.stage_bytes
-    received_offset = _align(max(weights_offset + variant.weight_bytes, variant.sum_bytes))
+    stages = min(_MOST_STAGES, (limit - received - barriers) // variant.stage_bytes)
+    received_offset = _align(max(stages * variant.stage_bytes, variant.sum_bytes))
     barriers_offset = _align(received_offset + received)
     total = barriers_offset + barriers
-    if stages < 2 or total > limit:  # noqa: PLR2004 - one is read while the other is filled
+    if stages < 4 or total > limit:  # noqa: PLR2004 - one is read while the other is filled
         return None
     grid = split * token_blocks * _divide_up(n, variant.strip)
     launch = Launch(
@@ -152,7 +141,6 @@ def plan_warpgroup(
         token_blocks,
         padded * chunks * _CHUNK_BYTES_OF_TOKEN,
         stages,
-        weights_offset,
         received_offset,
         barriers_offset,
     )

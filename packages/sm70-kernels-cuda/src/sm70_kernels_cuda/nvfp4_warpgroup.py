@@ -24,7 +24,6 @@ class WarpgroupArguments(ctypes.Structure):
         *OPERAND_FIELDS,
         ("token_blocks", ctypes.c_int),
         ("stages", ctypes.c_int),
-        ("weights_offset", ctypes.c_int),
         ("received_offset", ctypes.c_int),
         ("barriers_offset", ctypes.c_int),
     )
@@ -84,6 +83,5 @@ class WarpgroupKernels:
         self._module.kernel(plan.pack.kernel).launch(plan.pack, _pack_block, device, stream)
         values.x = pack.packed
         values.token_blocks, values.stages = plan.token_blocks, plan.stages
-        values.weights_offset = plan.weights_offset
         values.received_offset, values.barriers_offset = plan.received_offset, plan.barriers_offset
         self._module.kernel(plan.launch.kernel).launch(plan.launch, _block, device, stream)

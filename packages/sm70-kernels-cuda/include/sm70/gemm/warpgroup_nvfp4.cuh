@@ -25,7 +25,6 @@
 #include "nvfp4_block.cuh"
 #include "sm70/common/hopper.cuh"
 #include "sm70/common/portability.cuh"
-#include "sm70/common/unit_ring.cuh"
 #include "sm70/mma/ampere.cuh"
 #include "sm70/mma/hopper.cuh"
 
@@ -42,8 +41,7 @@ struct WarpgroupArguments {
   int k;
   int token_blocks;
   int stages;  // of the ring
-  // Byte offsets in shared memory. The ring of x begins at 0; the sums take its place and that of the weights.
-  int weights_offset;
+  // Byte offsets in shared memory. The ring, and the sums after it, begin at 0.
   int received_offset;
   int barriers_offset;
 };
@@ -60,14 +58,13 @@ struct Shape {
   static constexpr int kWarps = kWarpgroups * kWarpsEach;
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kStrip = kWarpgroups * kRowsEach;
-  static constexpr int kStageChunks = 2;
+  static constexpr int kStageChunks = kTokens > 128 ? 1 : kTokens > 32 ? 2 : 4;
   static constexpr int kStages = nvfp4_block::kChunks / kStageChunks;  // of a layout block
   static constexpr int kChunkWords = kChunkRows * kTokens;             // of 16 bytes
   static constexpr int kStageWords = kStageChunks * kChunkWords;
   // Floats between the sums of two tokens: the lanes of a fragment's store hit 32 different banks.
   static constexpr int kPitch = kStrip + 4;
   static constexpr int kFloats = kTokens / 2;  // sums of a thread
-  static constexpr int kDepth = kTokens >= 64 ? 2 : 3;  // units of a lane that are on their way
 };
 
 // What a block computes.
@@ -150,9 +147,9 @@ struct TokenRing {
   }
 
   // By one lane of each warp: its products have read the stage.
-  SM70_DEVICE void release(const RingCursor& place) const {
+  SM70_DEVICE void release(int stage) const {
     __syncwarp();
-    if (threadIdx.x % 32 == 0) empty(place.stage).arrive();
+    if (threadIdx.x % 32 == 0) empty(stage).arrive();
   }
 
   // By the filling thread, once for each stage in turn.
@@ -163,39 +160,30 @@ struct TokenRing {
   }
 };
 
-// The layout blocks of one warp's 16 rows.
+// The layout blocks of one warp's 16 rows: one is multiplied while the next is on its way. Loads that are under way together
+// share one scoreboard, and a wait for the oldest is a wait for all: so the next unit is loaded at once, right after the first
+// use of the current one.
 template <class Shape>
 struct WeightStream {
-  UnitRing<Shape::kDepth> ring;
+  nvfp4_block::Unit units[2];
   const uint8_t* next;
-  int left;  // to begin
-  int slot = 0;
+  int left;  // to load
 
   SM70_DEVICE WeightStream(const WarpgroupArguments& args, const Place<Shape>& place, const AmpereAtom::Lane& lane)
-      : ring(dynamic_shared() + args.weights_offset + threadIdx.x / 32 * UnitRing<Shape::kDepth>::kWarpBytes,
-             threadIdx.x % 32),
-        left(place.blocks) {
+      : left(place.blocks) {
     // A strip may end beyond the last tile: read a valid one, drop its result.
     const int tiles = (args.n + nvfp4_block::kRows - 1) / nvfp4_block::kRows;
     const int wanted = place.column / nvfp4_block::kRows + static_cast<int>(threadIdx.x) / 32;
     const size_t tile = static_cast<size_t>(wanted < tiles ? wanted : tiles - 1);
     next = args.weight + (tile * place.row_blocks + place.first_block) * nvfp4_block::kBytes;
-#pragma unroll
-    for (int d = 0; d < Shape::kDepth; ++d) begin(d, lane);
+    load(0, lane);
   }
 
-  SM70_DEVICE void begin(int to, const AmpereAtom::Lane& lane) {
-    ring.begin(to, next, lane.quad_lane, lane.row, left > 0);
+  SM70_DEVICE void load(int to, const AmpereAtom::Lane& lane) {
+    if (left == 0) return;
+    units[to] = nvfp4_block::load_unit(next, lane.quad_lane, lane.row);
     next += nvfp4_block::kBytes;
     --left;
-  }
-
-  // The next unit; its place in the ring is filled again.
-  SM70_DEVICE nvfp4_block::Unit take(const AmpereAtom::Lane& lane) {
-    const nvfp4_block::Unit unit = ring.take(slot);
-    begin(slot, lane);
-    slot = slot + 1 < Shape::kDepth ? slot + 1 : 0;
-    return unit;
   }
 };
 
@@ -237,11 +225,12 @@ SM70_DEVICE void begin_products(Sums<Shape>& sums, const Chunk& chunk, const Sha
 // Rows of the strip that the block of a rank finishes.
 template <class Shape>
 struct FinishedRows {
+  int each;  // of the ranks that have most
   int first;
   int rows;
 
   SM70_DEVICE FinishedRows(int rank, int ranks) {
-    const int each = (Shape::kStrip / 8 + ranks - 1) / ranks * 8;
+    each = (Shape::kStrip / 8 + ranks - 1) / ranks * 8;
     first = rank * each < Shape::kStrip ? rank * each : Shape::kStrip;
     rows = Shape::kStrip - first < each ? Shape::kStrip - first : each;
   }
@@ -312,7 +301,7 @@ SM70_DEVICE void finish(const WarpgroupArguments& args, const Place<Shape>& plac
   const SharedSpan<float> partial(dynamic_shared(), Shape::kTokens * Shape::kPitch);
   const FinishedRows<Shape> share(place.rank, place.ranks);
   const SharedSpan<float> received(dynamic_shared() + args.received_offset,
-                                   (place.ranks - 1) * place.tokens * share.rows);
+                                   (place.ranks - 1) * place.tokens * share.each);
   __syncthreads();  // all warps have left the ring
   store_sums(sums, partial, lane);
   __syncthreads();
@@ -350,28 +339,29 @@ SM70_DEVICE void warpgroup_nvfp4(const WarpgroupArguments& args) {
   __syncthreads();
 
   warpgroup::Sums<Shape> sums;
-  warpgroup::Chunk chunks[2];    // one is decoded while the tensor cores read the other
-  warpgroup::RingCursor at;      // stage to multiply
-  warpgroup::RingCursor behind;  // the one before it: read by the products that are under way, then filled again
-  for (int b = 0; b < place.blocks; ++b) {
-    const nvfp4_block::Unit unit = weight.take(lane);
+  warpgroup::Chunk chunks[2];  // one is decoded while the tensor cores read the other
+  warpgroup::RingCursor at;    // stage to multiply
+  warpgroup::RingCursor free;  // stage that the warp has left two stages ago: the others have had time to leave it, too
+  for (int b = 0; b < place.blocks; b += 2) {
 #pragma unroll
-    for (int c = 0; c < nvfp4_block::kChunks; ++c) {
-      warpgroup::Chunk& chunk = chunks[c % 2];
-      chunk = warpgroup::decode_chunk(unit, c);
-      warpgroup_wait();
-      if (c % Shape::kStageChunks == 0) {
-        if (b + c > 0) ring.release(behind);
-        ring.full(at.stage).wait(at.parity);
+    for (int d = 0; d < 2; ++d) {
+      if (b + d >= place.blocks) break;
+#pragma unroll
+      for (int c = 0; c < nvfp4_block::kChunks; ++c) {
+        chunks[c % 2] = warpgroup::decode_chunk(weight.units[d], c);
+        if (c % Shape::kStageChunks == 0) ring.full(at.stage).wait(at.parity);
+        const int index = at.stage * Shape::kStageWords + c % Shape::kStageChunks * Shape::kChunkWords;
+        warpgroup::begin_products(sums, chunks[c % 2], ring.words, index);
+        warpgroup_wait<1>();  // for the products before: the next chunk takes their registers
+        if (c == 0) weight.load(1 - d, lane);
+        const int stage = (b + d) * Shape::kStages + c / Shape::kStageChunks;
+        if (c % Shape::kStageChunks == 0 && stage > 0) ring.release(at.stage == 0 ? ring.stages - 1 : at.stage - 1);
+        if (c % Shape::kStageChunks == Shape::kStageChunks / 2 && stage > 1) {
+          if (filler) ring.refill(free);
+          free.advance(ring.stages);
+        }
+        if (c % Shape::kStageChunks == Shape::kStageChunks - 1) at.advance(ring.stages);
       }
-      const int index = at.stage * Shape::kStageWords + c % Shape::kStageChunks * Shape::kChunkWords;
-      warpgroup::begin_products(sums, chunk, ring.words, index);
-      // Not in the chunk that releases it: the other warps have had time to do the same.
-      if (c % Shape::kStageChunks == 1 && b + c > 1) {
-        if (filler) ring.refill(behind);
-        behind.advance(ring.stages);
-      }
-      if (c % Shape::kStageChunks == Shape::kStageChunks - 1) at.advance(ring.stages);
     }
   }
   warpgroup_wait();

@@ -24,13 +24,18 @@ using sm70_emulator::warpgroup_wait;
 // Before the first product after registers of A or D were written.
 SM70_DEVICE void warpgroup_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 SM70_DEVICE void warpgroup_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-SM70_DEVICE void warpgroup_wait() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
+
+// Waits for all committed groups but the last kPending.
+template <int kPending = 0>
+SM70_DEVICE void warpgroup_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
 
 // PTX ISA, matrix descriptor: address, offset between the core matrices along k, and along the tokens, in 16 bytes.
 SM70_DEVICE unsigned long long matrix_descriptor(const SharedSpan<uint4>& b, unsigned index, unsigned k_stride) {
   constexpr unsigned long long kTokenStride = 8;
-  // A block has less than 2^18 bytes, so the 14 bits of the address hold every word's number.
-  const unsigned low = (shared_address(b.address(0)) >> 4) + index + (k_stride << 16);
+  // The address has 18 bits here; above them it names the block of a cluster.
+  const unsigned low = ((shared_address(b.address(0)) & 0x3ffffu) >> 4) + index + (k_stride << 16);
   return low | kTokenStride << 32;
 }
 

@@ -66,6 +66,7 @@ struct PendingProduct {
     uint32_t tokens;
     uint32_t accumulator;  // index into Products::accumulators
     uint32_t a[32][4];
+    const uint32_t* registers[32];  // where a was
     std::vector<uint32_t> phases;  // that brought B
     Site site;
 };
@@ -80,7 +81,7 @@ struct Accumulator {
 // What one warp has under way between warpgroup_fence and warpgroup_wait.
 struct Products {
     bool fenced = false;
-    uint32_t committed = 0;
+    std::vector<size_t> groups;  // where each committed group ends in pending
     std::vector<PendingProduct> pending;
     std::vector<Accumulator> accumulators;
     uint32_t calls = 0;  // of this warp, to compare with the others of its warpgroup

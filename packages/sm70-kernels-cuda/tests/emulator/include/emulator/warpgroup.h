@@ -6,6 +6,7 @@
 // not be overwritten. The warps of a warpgroup go ahead of each other here, so each warp's reads end with its
 // own wait.
 #pragma once
+#include <algorithm>
 #include <cstring>
 
 #include "emulator/collectives.h"
@@ -235,14 +236,16 @@ inline void complete_multiply(Warp& warp, uint32_t) {
         warp, {Operation::warpgroup_multiply, given.b_offset, given.half_stride, given.tokens, site});
     if (!warp.products.fenced)
         fail("warpgroup_multiply without warpgroup_fence: the registers may have been written since", site);
-    PendingProduct product{given.b_offset, given.half_stride, given.tokens, 0, {}, {}, site};
+    PendingProduct product{given.b_offset, given.half_stride, given.tokens, 0, {}, {}, {}, site};
     const SharedAccess low{"warpgroup_multiply", given.b_offset, 16 * given.tokens, site};
     const SharedAccess high{low.verb, low.offset + given.half_stride, low.bytes, site};
     find_phases(low, product.phases);
     find_phases(high, product.phases);
     begin_reads(warp, product, low);
-    for (uint32_t lane = 0; lane < 32; ++lane)
-        std::memcpy(product.a[lane], operands_of(warp.lanes[lane]).a, sizeof product.a[lane]);
+    for (uint32_t lane = 0; lane < 32; ++lane) {
+        product.registers[lane] = operands_of(warp.lanes[lane]).a;
+        std::memcpy(product.a[lane], product.registers[lane], sizeof product.a[lane]);
+    }
     product.accumulator = find_accumulator(warp, given.tokens);
     warp.products.pending.push_back(std::move(product));
 }
@@ -276,6 +279,15 @@ inline void add_product(const PendingProduct& product, Accumulator& accumulator)
         }
 }
 
+// The tensor cores read A's registers until the product is done.
+inline void check_operands_kept(const Warp& warp, const PendingProduct& product) {
+    for (uint32_t lane = 0; lane < 32; ++lane)
+        if (std::memcmp(product.a[lane], product.registers[lane], sizeof product.a[lane]))
+            fail(
+                format("lane %u wrote A of a warpgroup_multiply before warpgroup_wait", lane),
+                warp.lanes[lane].call.site);
+}
+
 // The reads end where the threads wait for them.
 inline void end_reads(Warp& warp, const PendingProduct& product) {
     for (const uint32_t index : product.phases)
@@ -283,30 +295,48 @@ inline void end_reads(Warp& warp, const PendingProduct& product) {
             set_stamp(machine.block->phases[index].products, warp.lanes[lane], stamp_of(warp.lanes[lane]));
 }
 
-inline void complete_wait(Warp& warp, uint32_t) {
-    Products& products = warp.products;
-    note_warpgroup_call(warp, {Operation::warpgroup_wait, 0, 0, 0, machine.current->call.site});
-    if (products.committed != products.pending.size())
-        fail(
-            format(
-                "warpgroup_wait with %zu products that no warpgroup_commit follows: it does not wait for "
-                "them",
-                products.pending.size() - products.committed),
-            machine.current->call.site);
-    for (const Accumulator& accumulator : products.accumulators) check_unreadable(warp, accumulator);
-    for (const PendingProduct& product : products.pending) {
-        add_product(product, products.accumulators[product.accumulator]);
-        end_reads(warp, product);
-    }
+// D becomes readable when no product is pending.
+inline void release_accumulators(Products& products) {
     for (const Accumulator& accumulator : products.accumulators)
         for (uint32_t lane = 0; lane < 32; ++lane)
             std::copy_n(
                 &accumulator.values[lane * accumulator.tokens / 2],
                 accumulator.tokens / 2,
                 accumulator.registers[lane]);
-    products.pending.clear();
     products.accumulators.clear();
-    products.committed = 0;
+}
+
+// The oldest products up to `count` are done.
+inline void finish_products(Warp& warp, size_t count) {
+    Products& products = warp.products;
+    for (size_t index = 0; index < count; ++index) {
+        const PendingProduct& product = products.pending[index];
+        check_operands_kept(warp, product);
+        add_product(product, products.accumulators[product.accumulator]);
+        end_reads(warp, product);
+    }
+    products.pending.erase(products.pending.begin(), products.pending.begin() + static_cast<long>(count));
+    for (size_t& end : products.groups) end -= std::min(end, count);
+    products.groups.erase(
+        std::remove(products.groups.begin(), products.groups.end(), size_t{0}), products.groups.end());
+}
+
+template <uint32_t kPending>
+void complete_wait(Warp& warp, uint32_t) {
+    Products& products = warp.products;
+    note_warpgroup_call(warp, {Operation::warpgroup_wait, 0, 0, kPending, machine.current->call.site});
+    const size_t committed = products.groups.empty() ? 0 : products.groups.back();
+    if (committed != products.pending.size())
+        fail(
+            format(
+                "warpgroup_wait with %zu products that no warpgroup_commit follows: it does not wait for "
+                "them",
+                products.pending.size() - committed),
+            machine.current->call.site);
+    for (const Accumulator& accumulator : products.accumulators) check_unreadable(warp, accumulator);
+    if (products.groups.size() > kPending)
+        finish_products(warp, products.groups[products.groups.size() - 1 - kPending]);
+    if (products.pending.empty()) release_accumulators(products);
     products.fenced = false;
 }
 
@@ -317,7 +347,7 @@ inline void complete_fence(Warp& warp, uint32_t) {
 
 inline void complete_commit(Warp& warp, uint32_t) {
     note_warpgroup_call(warp, {Operation::warpgroup_commit, 0, 0, 0, machine.current->call.site});
-    warp.products.committed = static_cast<uint32_t>(warp.products.pending.size());
+    warp.products.groups.push_back(warp.products.pending.size());
 }
 
 inline void warpgroup_call(Operation operation, const void* input, Complete complete, Site site) {
@@ -340,9 +370,11 @@ inline void warpgroup_commit(Site site = Site::here()) {
     warpgroup_call(Operation::warpgroup_commit, nullptr, complete_commit, site);
 }
 
-// PTX: wgmma.wait_group 0. D is there, and the reads of B are over.
-inline void warpgroup_wait(Site site = Site::here()) {
-    warpgroup_call(Operation::warpgroup_wait, nullptr, complete_wait, site);
+// PTX: wgmma.wait_group. All groups but the kPending last are done: their A may be written, and their reads of B are
+// over. With none pending D is there.
+template <uint32_t kPending = 0>
+void warpgroup_wait(Site site = Site::here()) {
+    warpgroup_call(Operation::warpgroup_wait, nullptr, complete_wait<kPending>, site);
 }
 
 // PTX: wgmma.mma_async, m64 n kTokens k16, f32 += f16 * f16. D += A * B. Fragments of A and of each eight
