@@ -173,6 +173,7 @@ RING_FAULTS = {
     "one thread exits": "this thread exits, but .* of its warpgroup's 128 threads wait at warpgroup_sync",
     "first barrier of the sums removed": "uninitialised read|read-after-write race",
     "second barrier of the sums removed": r"shared store .*write-after-read race: thread .* read it and no",
+    "another warp reads before the store": r"shared store .*race: thread \((100|228),0,0\) read it and no",
     "sums of the other warpgroup": r"shared load .*(read-after-write race: thread .* wrote it|uninitialised)",
     "the copying warp calls warpgroup_fence": (
         "warpgroup_fence by a thread outside a warpgroup: the block has 288 threads|"
