@@ -164,6 +164,7 @@ COPY_FAULTS = {
     "destination stored before the wait": "shared store .*written before the copy was waited for",
     "wait removed": r"shared load .*read before the copy was waited for: thread \(\d+,0,0\) copied there",
     "one thread does not wait": r"thread \(50,0,0\) .*read before the copy was waited for: thread \(3[2-5],",
+    "stored while others read": r"shared store .*race: thread \(\d+,0,0\) read what came with phase 0 of the",
     "waits for the other chunk": "read before the copy was waited for",
 }
 

@@ -15,7 +15,7 @@ STEPS = 2  # products of 16 values of k, as in warpgroup_faults.cuh
 TILES = 7
 
 
-def a_places(warpgroups: int, steps: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def a_places(warpgroups: int, steps: int) -> tuple[NDArray[np.intp], ...]:
     """Return row and k of each half of A: [thread, step, register, half]."""
     thread, step, register, half = np.ogrid[: 128 * warpgroups, :steps, :4, :2]
     row = 16 * (thread // 32) + thread % 32 // 4 + np.where(register % 2 == 1, 8, 0)
@@ -23,7 +23,7 @@ def a_places(warpgroups: int, steps: int) -> tuple[NDArray[np.intp], NDArray[np.
     return np.broadcast_arrays(row, k)
 
 
-def d_places(warpgroups: int, tokens: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def d_places(warpgroups: int, tokens: int) -> tuple[NDArray[np.intp], ...]:
     """Return row and token of each float of D: [thread, element]."""
     thread, element = np.ogrid[: 128 * warpgroups, : tokens // 2]
     row = 16 * (thread // 32) + thread % 32 // 4 + np.where(element % 4 >= 2, 8, 0)
@@ -173,6 +173,7 @@ RING_FAULTS = {
     "one thread exits": "this thread exits, but .* of its warpgroup's 128 threads wait at warpgroup_sync",
     "first barrier of the sums removed": "uninitialised read|read-after-write race",
     "second barrier of the sums removed": r"shared store .*write-after-read race: thread .* read it and no",
+    "another warp reads before the store": r"shared store .*race: thread \((100|228),0,0\) read it and no",
     "sums of the other warpgroup": r"shared load .*(read-after-write race: thread .* wrote it|uninitialised)",
     "the copying warp calls warpgroup_fence": (
         "warpgroup_fence by a thread outside a warpgroup: the block has 288 threads|"

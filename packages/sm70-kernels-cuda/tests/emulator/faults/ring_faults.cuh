@@ -129,6 +129,7 @@ inline void exchange_sums(const Ring& ring, float (&sums)[4], float* y) {
     if (!broken("first barrier of the sums removed")) warpgroup_sync(threadIdx.x / 128);
     const float other = ring.sums.load(t ^ 127), first = ring.sums.load(128 * (t / 128));
     if (!broken("second barrier of the sums removed")) warpgroup_sync(threadIdx.x / 128);
+    if (broken("another warp reads before the store") && t == 100) ring.sums.load(120);
     ring.sums.store(t ^ 127, 2 * other);
     if (broken("sums of the other warpgroup")) ring.sums.load(t ^ 128);
     warpgroup_sync(threadIdx.x / 128);

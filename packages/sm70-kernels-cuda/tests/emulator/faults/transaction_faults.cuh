@@ -55,6 +55,8 @@ inline void sum_copied_chunks(const int* x, int* y) {
             TransactionBarrier(barriers, broken("waits for the other chunk") ? 1 : chunk).wait();
         sum += values.load(64 * chunk + t);
     }
+    if (broken("stored while others read")) values.load(7);
+    if (broken("stored while others read") && t == 3) values.store(7, 0);
     store_global(y + t, sum);
     store_global(y + 64 + t, early);
 }
