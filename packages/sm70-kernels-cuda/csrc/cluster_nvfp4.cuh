@@ -5,13 +5,13 @@
 
 #if defined(SM70_EMULATED) || __CUDA_ARCH__ >= 900
 
-#define SM70_CLUSTER_KERNEL(token_tiles, warps, depth, blocks)                                                \
+#define SM70_CLUSTER_KERNEL(token_tiles, warps, blocks)                                                       \
   SM70_KERNEL(warps * 32, blocks) cluster_nvfp4_t##token_tiles##_w##warps(const sm70::ClusterArguments args) { \
-    sm70::cluster_nvfp4<token_tiles, warps, depth>(args);                                                      \
+    sm70::cluster_nvfp4<token_tiles, warps>(args);                                                             \
   }
 
-SM70_CLUSTER_KERNEL(1, 8, 2, 2)
-SM70_CLUSTER_KERNEL(1, 16, 2, 1)
-SM70_CLUSTER_KERNEL(2, 16, 1, 1)
+SM70_CLUSTER_KERNEL(1, 8, 2)
+SM70_CLUSTER_KERNEL(1, 16, 1)
+SM70_CLUSTER_KERNEL(2, 16, 1)
 
 #endif

@@ -135,6 +135,30 @@ class Kernel:
             _set_primary_context(driver, device)
         driver.check(result, f"launch of {self._name} with grid {launch.grid} on device {device}")
 
+    def resident_clusters(self, launch: Launch, device: int) -> int:
+        """Clusters of a launch that the device can run at once: its processing clusters are not all alike.
+
+        Args:
+            launch: Cluster size, threads and shared memory; the grid does not matter.
+            device: CUDA device index; its context must be current.
+
+        Raises:
+            DriverError: The driver refuses to say.
+        """
+        driver = _driver()
+        self._allow_shared(driver, launch.shared_bytes, device)
+        function, count = ctypes.c_void_p(), ctypes.c_int()
+        driver.check(
+            driver.library.cuKernelGetFunction(ctypes.byref(function), self._handle),
+            f"cuKernelGetFunction({self._name})",
+        )
+        config = ctypes.c_void_p(_config.fill(launch, 0))
+        driver.check(
+            driver.library.cuOccupancyMaxActiveClusters(ctypes.byref(count), function, config),
+            f"cuOccupancyMaxActiveClusters({self._name})",
+        )
+        return count.value
+
     def _allow_shared(self, driver: _Driver, shared_bytes: int, device: int) -> None:
         """Ask once a device for more shared memory than every kernel may have."""
         if self._shared_allowed.get(device, 0) >= shared_bytes:

@@ -29,44 +29,56 @@ class WarpgroupVariant:
 
     Attributes:
         tokens: Rows of x of a block.
-        warpgroups: Warpgroups of a block; each has 64 output columns.
+        row_groups: Warpgroups of a block along N; each has 64 output columns.
+        split: Warpgroups that share the chunks of 64 columns of K.
+        loads: Layout blocks that a warp holds.
         resident: Blocks that a multiprocessor has registers for.
     """
 
     tokens: int
-    warpgroups: int
+    row_groups: int
+    split: int
+    loads: int
     resident: int
 
     @property
     def kernel(self) -> str:
         """Name in the fat binary."""
-        return f"warpgroup_nvfp4_t{self.tokens}_g{self.warpgroups}"
+        return f"warpgroup_nvfp4_t{self.tokens}_g{self.row_groups}_s{self.split}_l{self.loads}"
+
+    @property
+    def warpgroups(self) -> int:
+        """Warpgroups of a block."""
+        return self.row_groups * self.split
 
     @property
     def strip(self) -> int:
         """Output columns of a block."""
-        return self.warpgroups * WARPGROUP_ROWS
+        return self.row_groups * WARPGROUP_ROWS
 
     @property
     def stage_bytes(self) -> int:
         """Bytes of a stage of the ring."""
-        chunks = 1 if self.tokens > 128 else 2 if self.tokens > 32 else 4  # noqa: PLR2004 - kStageChunks
+        chunks = 1 if self.tokens > 128 else 2 if self.tokens > 32 or self.loads == 1 else _CHUNKS  # noqa: PLR2004
         return chunks * self.tokens * _CHUNK_BYTES_OF_TOKEN
 
     @property
     def sum_bytes(self) -> int:
         """Bytes of the block's sums, which take the ring's place."""
-        return self.tokens * (self.strip + _PITCH_PADDING) * 4
+        return self.split * self.tokens * (self.strip + _PITCH_PADDING) * 4
 
 
 WARPGROUP_VARIANTS: tuple[WarpgroupVariant, ...] = (
-    WarpgroupVariant(16, 2, 2),
-    WarpgroupVariant(32, 2, 2),
-    WarpgroupVariant(64, 2, 2),
-    WarpgroupVariant(64, 4, 1),
-    WarpgroupVariant(128, 2, 1),
-    WarpgroupVariant(128, 3, 1),
-    WarpgroupVariant(256, 2, 1),
+    WarpgroupVariant(16, 2, 1, 2, 2),
+    WarpgroupVariant(32, 2, 1, 2, 2),
+    WarpgroupVariant(32, 2, 1, 1, 3),
+    WarpgroupVariant(32, 5, 1, 1, 1),
+    WarpgroupVariant(64, 5, 1, 1, 1),
+    WarpgroupVariant(64, 2, 1, 2, 2),
+    WarpgroupVariant(64, 2, 2, 2, 1),
+    WarpgroupVariant(128, 2, 1, 2, 1),
+    WarpgroupVariant(128, 3, 1, 2, 1),
+    WarpgroupVariant(256, 2, 1, 2, 1),
 )
 
 

@@ -5,20 +5,20 @@
 
 using namespace sm70_emulator;
 
-#define RUN_WARPGROUP(tokens, warpgroups)                                                                        \
-  extern "C" __attribute__((visibility("default"))) const char*                                                 \
-      run_warpgroup_nvfp4_t##tokens##_g##warpgroups(const Buffer* buffers, int count, sm70::WarpgroupArguments args, \
-                                                    int grid, int shared_bytes, int cluster) {                  \
+#define RUN_WARPGROUP(name, threads)                                                                             \
+  extern "C" __attribute__((visibility("default"))) const char* run_##name(                                     \
+      const Buffer* buffers, int count, sm70::WarpgroupArguments args, int grid, int shared_bytes, int cluster) { \
     return error_text_of([&] {                                                                                  \
-      launch("warpgroup_nvfp4_t" #tokens "_g" #warpgroups, dim3(grid), dim3(warpgroups * 128), shared_bytes,    \
-             {buffers, count}, [&] { ::warpgroup_nvfp4_t##tokens##_g##warpgroups(args); }, cluster);            \
+      launch(#name, dim3(grid), dim3(threads), shared_bytes, {buffers, count}, [&] { ::name(args); }, cluster);  \
     });                                                                                                         \
   }
 
-RUN_WARPGROUP(16, 2)
-RUN_WARPGROUP(32, 2)
-RUN_WARPGROUP(64, 2)
-RUN_WARPGROUP(128, 3)
+RUN_WARPGROUP(warpgroup_nvfp4_t16_g2_s1_l2, 256)
+RUN_WARPGROUP(warpgroup_nvfp4_t32_g2_s1_l2, 256)
+RUN_WARPGROUP(warpgroup_nvfp4_t32_g2_s1_l1, 256)
+RUN_WARPGROUP(warpgroup_nvfp4_t32_g5_s1_l1, 640)
+RUN_WARPGROUP(warpgroup_nvfp4_t64_g2_s2_l2, 512)
+RUN_WARPGROUP(warpgroup_nvfp4_t128_g3_s1_l2, 384)
 
 extern "C" __attribute__((visibility("default"))) const char* run_pack_tokens(
     const Buffer* buffers, int count, sm70::PackTokensArguments args, int chunks, int rows, int threads) {

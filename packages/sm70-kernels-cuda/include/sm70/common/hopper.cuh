@@ -78,16 +78,20 @@ class TransactionBarrier {
                  : "memory");
   }
 
-  // Stores 4 bytes into the same element of the span of another block of the cluster, and counts them on that block's own
+  // Stores a value into the same element of the span of another block of the cluster, and counts its bytes on that block's own
   // barrier, the one in this barrier's place. PTX ISA, mapa and st.async: sm_90 and up.
   SM70_DEVICE void send(const SharedSpan<float>& to, unsigned index, float value, unsigned rank) const {
-    unsigned element, barrier;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
-                 : "=r"(element)
-                 : "r"(shared_address(to.address(index))), "r"(rank));
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(barrier) : "r"(address_), "r"(rank));
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(element),
-                 "r"(__float_as_uint(value)), "r"(barrier)
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
+                     peer_address(shared_address(to.address(index)), rank)),
+                 "r"(__float_as_uint(value)), "r"(peer_address(address_, rank))
+                 : "memory");
+  }
+
+  SM70_DEVICE void send(const SharedSpan<float4>& to, unsigned index, const float4& value, unsigned rank) const {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
+                     peer_address(shared_address(to.address(index)), rank)),
+                 "r"(__float_as_uint(value.x)), "r"(__float_as_uint(value.y)), "r"(__float_as_uint(value.z)),
+                 "r"(__float_as_uint(value.w)), "r"(peer_address(address_, rank))
                  : "memory");
   }
 
@@ -107,6 +111,12 @@ class TransactionBarrier {
   }
 
  private:
+  SM70_DEVICE static unsigned peer_address(unsigned own, unsigned rank) {
+    unsigned address;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(own), "r"(rank));
+    return address;
+  }
+
   unsigned address_;
 };
 

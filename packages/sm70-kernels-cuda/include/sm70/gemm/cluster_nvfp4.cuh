@@ -26,6 +26,7 @@
 #include "nvfp4_block.cuh"
 #include "sm70/common/hopper.cuh"
 #include "sm70/common/portability.cuh"
+#include "sm70/gemm/results.cuh"
 #include "sm70/mma/ampere.cuh"
 
 namespace sm70 {
@@ -178,16 +179,16 @@ struct ClusterSums {
   }
 };
 
-// Multiplies one unit. Where `refill` is set, each part of the unit is replaced by that of the unit at `next` as soon as it
-// has been used.
-template <int kTokenTiles>
-SM70_DEVICE void multiply_unit(ClusterSums<kTokenTiles>& sums, nvfp4_block::Unit& unit, const uint8_t* next, bool refill,
-                               const ClusterTokens& tokens, const int (&token_index)[kTokenTiles], int block,
-                               const AmpereAtom::Lane& lane) {
+// Multiplies one unit, and loads another one from `next` if there is more. With kAtOnce the load of `following` begins as a
+// whole, after the first chunk; without, `following` is the unit itself, and each part is replaced as soon as it has been used.
+template <bool kAtOnce, int kTokenTiles>
+SM70_DEVICE void multiply_unit(ClusterSums<kTokenTiles>& sums, nvfp4_block::Unit& unit, nvfp4_block::Unit& following,
+                               const uint8_t* next, bool more, const ClusterTokens& tokens,
+                               const int (&token_index)[kTokenTiles], int block, const AmpereAtom::Lane& lane) {
   nvfp4_block::ChunkScales scales[nvfp4_block::kChunks];
 #pragma unroll
   for (int c = 0; c < nvfp4_block::kChunks; ++c) scales[c] = nvfp4_block::chunk_scales(unit, c);
-  if (refill) unit.scales = nvfp4_block::load_scales(next, lane.quad_lane, lane.row);
+  if (!kAtOnce && more) following.scales = nvfp4_block::load_scales(next, lane.quad_lane, lane.row);
 #pragma unroll
   for (int c = 0; c < nvfp4_block::kChunks; ++c) {
     uint4 x[kTokenTiles][2];
@@ -209,7 +210,8 @@ SM70_DEVICE void multiply_unit(ClusterSums<kTokenTiles>& sums, nvfp4_block::Unit
                              nvfp4_block::atom_word(half, j % 2 * 2 + 1));
       }
     }
-    if (refill) unit.atoms[c] = nvfp4_block::load_atom(next, c, lane.quad_lane, lane.row);
+    if (!kAtOnce && more) following.atoms[c] = nvfp4_block::load_atom(next, c, lane.quad_lane, lane.row);
+    if (kAtOnce && c == 0 && more) following = nvfp4_block::load_unit(next, lane.quad_lane, lane.row);
   }
 }
 
@@ -223,66 +225,62 @@ struct StripOwners {
         last(dynamic_shared() + args.owners_offset + share.strips, share.strips) {}
 };
 
-// One output of a block: a strip, a token, and one of the 8 rows of the strip that the block finishes. The block of rank r
+// Four outputs of a block: a strip, a token, and half of the 8 rows of the strip that the block finishes. The block of rank r
 // finishes rows 8 r to 8 r + 7, and sends the sums of the other ones to its peer.
 struct ClusterOutput {
   int strip;
   int token;
-  int row8;
+  int row;  // of the rank's eight, the first
 
-  SM70_DEVICE ClusterOutput(int index, int m) : strip(index / 8 / m), token(index / 8 % m), row8(index % 8) {}
+  SM70_DEVICE ClusterOutput(int index, int m) : strip(index / 2 / m), token(index / 2 % m), row(index % 2 * 4) {}
 };
 
-// Sum over the warps that worked on a strip, in warp order. Slot strip + warp belongs to one warp and strip only, because
-// along a block's pairs either the warp or the strip moves on.
+// Sums of four rows over the warps that worked on a strip, in warp order. Slot strip + warp belongs to one warp and strip only,
+// because along a block's pairs either the warp or the strip moves on.
 template <int kTokenTiles>
-SM70_DEVICE float strip_sum(const SharedSpan<float>& partial, const StripOwners& owners, const ClusterOutput& out, int row) {
+SM70_DEVICE float4 strip_sum(const SharedSpan<float4>& partial, const StripOwners& owners, const ClusterOutput& out, int row) {
   const int index = out.token / 8 * 128 + sum_index(out.token % 8, row);
   const int last = owners.last.load(out.strip);
-  float sum = 0.0f;
+  float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll 1
   for (int w = owners.first.load(out.strip); w <= last; ++w) {
-    sum += partial.load((out.strip + w) * ClusterSums<kTokenTiles>::kFloats + index);
+    sum = add(sum, partial.load(((out.strip + w) * ClusterSums<kTokenTiles>::kFloats + index) / 4));
   }
   return sum;
 }
 
 template <int kTokenTiles, int kWarps>
-SM70_DEVICE void finish_cluster(const ClusterArguments& args, const ClusterShare& share, const SharedSpan<float>& partial,
-                                const StripOwners& owners, const ClusterTokens& tokens) {
-  const int outputs = share.strips * args.m * 8;
+SM70_DEVICE void finish_cluster(const ClusterArguments& args, const ClusterShare& share, const StripOwners& owners,
+                                const ClusterTokens& tokens) {
+  const int quads = share.strips * args.m * 2;
   const int rank = static_cast<int>(cluster_rank());
-  const SharedSpan<float> received(dynamic_shared() + args.received_offset, outputs);
+  const SharedSpan<float4> partial(dynamic_shared(), (share.strips + kWarps) * ClusterSums<kTokenTiles>::kFloats / 4);
+  const SharedSpan<float4> received(dynamic_shared() + args.received_offset, quads);
   const bool any = share.blocks > 0;  // with one column block the second half of K is empty
-  cluster_wait();                     // the peer has started
+  const float4 nothing = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  cluster_wait();  // the peer has started
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < outputs; i += kWarps * 32) {
+  for (int i = static_cast<int>(threadIdx.x); i < quads; i += kWarps * 32) {
     const ClusterOutput out(i, args.m);
-    const float sum = any ? strip_sum<kTokenTiles>(partial, owners, out, (1 - rank) * 8 + out.row8) : 0.0f;
+    const float4 sum = any ? strip_sum<kTokenTiles>(partial, owners, out, (1 - rank) * 8 + out.row) : nothing;
     tokens.received().send(received, i, sum, 1 - rank);
   }
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < outputs; i += kWarps * 32) {
+  for (int i = static_cast<int>(threadIdx.x); i < quads; i += kWarps * 32) {
     const ClusterOutput out(i, args.m);
-    const int row = rank * 8 + out.row8;
-    const int n = (share.first_strip + out.strip) * nvfp4_block::kRows + row;
-    const bool valid = n < args.n;
-    float sum = any ? strip_sum<kTokenTiles>(partial, owners, out, row) : 0.0f;
-    const float factor = valid ? load_global(args.row_factor + n) : 0.0f;
-    const float bias = valid && args.bias != nullptr ? __half2float(load_global(args.bias + n)) : 0.0f;
+    const int row = rank * 8 + out.row;
+    const float4 sum = any ? strip_sum<kTokenTiles>(partial, owners, out, row) : nothing;
     tokens.received().wait();
-    sum += received.load(i);
-    if (valid) {
-      store_global(args.y + static_cast<size_t>(out.token) * args.n + n,
-                   __float2half_rn(sum * nvfp4_block::kUnscale * factor + bias));
-    }
+    write_quad(args, out.token, (share.first_strip + out.strip) * nvfp4_block::kRows + row, add(sum, received.load(i)));
   }
   // Nobody leaves before the peer's sums are here: they are written to this block's memory.
   tokens.received().wait();
 }
 
-// kDepth units of every warp are on their way while one is multiplied.
-template <int kTokenTiles, int kWarps, int kDepth>
+// Each warp has registers for two units. With one token tile two units are always on their way: that is measured to be worth
+// more than what it costs, namely that loads under way together share one scoreboard, so that a wait for the oldest is a wait
+// for all. With two token tiles a warp works longer on a unit, and one on its way is enough.
+template <int kTokenTiles, int kWarps>
 SM70_DEVICE void cluster_nvfp4(const ClusterArguments& args) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane_index = static_cast<int>(threadIdx.x) % 32;
@@ -297,7 +295,9 @@ SM70_DEVICE void cluster_nvfp4(const ClusterArguments& args) {
   tokens.initialize(warp, kWarps, lane_index, share.strips * args.m * 8 * 4);
   ClusterCursor at(args, share, begin);
   ClusterCursor next = at;
-  nvfp4_block::Unit ring[kDepth];
+  constexpr bool kAtOnce = kTokenTiles > 1;
+  constexpr int kAhead = kAtOnce ? 1 : 2;  // units that are loaded before one is multiplied
+  nvfp4_block::Unit ring[2];
   // The memory system answers in order of asking, more or less: without an overlap x comes first, or every warp would wait
   // for it behind all the weights. With one, x is not there yet, and the first weights fill the time.
   auto load_next = [&](int d) {
@@ -310,7 +310,7 @@ SM70_DEVICE void cluster_nvfp4(const ClusterArguments& args) {
   tokens.copy(args, share, warp, kWarps, lane_index);
   if (!args.overlapped) load_next(0);
 #pragma unroll
-  for (int d = 1; d < kDepth; ++d) load_next(d);
+  for (int d = 1; d < kAhead; ++d) load_next(d);
   allow_next_kernel();
   if (warp == kWarps - 1) tokens.clear_padding(args, share, lane_index);
   cluster_arrive();
@@ -326,14 +326,15 @@ SM70_DEVICE void cluster_nvfp4(const ClusterArguments& args) {
   const StripOwners owners(args, share);
   ClusterSums<kTokenTiles> sums;
   bool whole = at.block == 0;  // this warp began the strip it is in
-  for (int i = 0; i < units; i += kDepth) {
+  for (int i = 0; i < units; i += 2) {
 #pragma unroll
-    for (int d = 0; d < kDepth; ++d) {
+    for (int d = 0; d < 2; ++d) {
       if (i + d >= units) break;
-      const bool refill = i + d + kDepth < units;
+      const bool more = i + d + kAhead < units;
       if (i + d < share.blocks) tokens.barrier(at.block).wait();
-      multiply_unit<kTokenTiles>(sums, ring[d], next.address, refill, tokens, token_index, at.block, lane);
-      if (refill) next.advance(share);
+      nvfp4_block::Unit& following = ring[kAtOnce ? 1 - d : d];
+      multiply_unit<kAtOnce>(sums, ring[d], following, next.address, more, tokens, token_index, at.block, lane);
+      if (more) next.advance(share);
       const int strip = at.strip;
       at.advance(share);
       if (at.strip != strip || i + d + 1 == units) {
@@ -347,7 +348,7 @@ SM70_DEVICE void cluster_nvfp4(const ClusterArguments& args) {
     }
   }
   __syncthreads();
-  finish_cluster<kTokenTiles, kWarps>(args, share, partial, owners, tokens);
+  finish_cluster<kTokenTiles, kWarps>(args, share, owners, tokens);
 }
 
 }  // namespace sm70

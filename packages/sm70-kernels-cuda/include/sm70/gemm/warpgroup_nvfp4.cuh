@@ -25,6 +25,7 @@
 #include "nvfp4_block.cuh"
 #include "sm70/common/hopper.cuh"
 #include "sm70/common/portability.cuh"
+#include "sm70/gemm/results.cuh"
 #include "sm70/mma/ampere.cuh"
 #include "sm70/mma/hopper.cuh"
 
@@ -52,18 +53,27 @@ constexpr int kWarpsEach = 4;
 constexpr int kRowsEach = kWarpsEach * nvfp4_block::kRows;
 constexpr int kChunkRows = 8;  // 16-byte rows of one token in a chunk of 64 columns
 
-template <int kTokensOfBlock, int kWarpgroups>
+// kRowGroups warpgroups along the columns of y, times kSplit that share each chunk-wise: one takes the even, one the odd
+// chunks. kLoads layout blocks of a warp: with two, one is multiplied while the next is on its way; with one, other blocks of
+// threads fill the time.
+template <int kTokensOfBlock, int kRowGroups, int kSplitOfChunks, int kLoadsOfWarp>
 struct Shape {
   static constexpr int kTokens = kTokensOfBlock;
-  static constexpr int kWarps = kWarpgroups * kWarpsEach;
+  static constexpr int kSplit = kSplitOfChunks;
+  static constexpr int kLoads = kLoadsOfWarp;
+  static constexpr int kRowWarps = kRowGroups * kWarpsEach;
+  static constexpr int kWarps = kRowWarps * kSplit;
   static constexpr int kThreads = kWarps * 32;
-  static constexpr int kStrip = kWarpgroups * kRowsEach;
-  static constexpr int kStageChunks = kTokens > 128 ? 1 : kTokens > 32 ? 2 : 4;
+  static constexpr int kStrip = kRowGroups * kRowsEach;
+  static constexpr int kSteps = nvfp4_block::kChunks / kSplit;  // of a warp in a layout block
+  static constexpr int kStageChunks = kTokens > 128 ? 1 : kTokens > 32 || kLoads == 1 ? 2 : nvfp4_block::kChunks;
   static constexpr int kStages = nvfp4_block::kChunks / kStageChunks;  // of a layout block
-  static constexpr int kChunkWords = kChunkRows * kTokens;             // of 16 bytes
+  static constexpr int kStageSteps = kStageChunks / kSplit;
+  static constexpr int kChunkWords = kChunkRows * kTokens;  // of 16 bytes
   static constexpr int kStageWords = kStageChunks * kChunkWords;
   // Floats between the sums of two tokens: the lanes of a fragment's store hit 32 different banks.
   static constexpr int kPitch = kStrip + 4;
+  static constexpr int kPartFloats = kTokens * kPitch;
   static constexpr int kFloats = kTokens / 2;  // sums of a thread
 };
 
@@ -160,30 +170,46 @@ struct TokenRing {
   }
 };
 
-// The layout blocks of one warp's 16 rows: one is multiplied while the next is on its way. Loads that are under way together
-// share one scoreboard, and a wait for the oldest is a wait for all: so the next unit is loaded at once, right after the first
-// use of the current one.
+// What one lane multiplies of a layout block.
+template <class Shape>
+struct Part {
+  uint4 atoms[Shape::kSteps];
+  uint2 scales;
+};
+
+// The layout blocks of one warp's 16 rows. Loads that are under way together share one scoreboard, and a wait for the oldest is
+// a wait for all: so all of a block start at once, right after the first use of the one before.
 template <class Shape>
 struct WeightStream {
-  nvfp4_block::Unit units[2];
+  Part<Shape> parts[Shape::kLoads];
   const uint8_t* next;
-  int left;  // to load
+  int first;  // chunk
 
-  SM70_DEVICE WeightStream(const WarpgroupArguments& args, const Place<Shape>& place, const AmpereAtom::Lane& lane)
-      : left(place.blocks) {
+  SM70_DEVICE WeightStream(const WarpgroupArguments& args, const Place<Shape>& place, const AmpereAtom::Lane& lane) {
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    first = Shape::kSplit == 1 ? 0 : warp / Shape::kRowWarps;
     // A strip may end beyond the last tile: read a valid one, drop its result.
     const int tiles = (args.n + nvfp4_block::kRows - 1) / nvfp4_block::kRows;
-    const int wanted = place.column / nvfp4_block::kRows + static_cast<int>(threadIdx.x) / 32;
+    const int wanted = place.column / nvfp4_block::kRows + warp % Shape::kRowWarps;
     const size_t tile = static_cast<size_t>(wanted < tiles ? wanted : tiles - 1);
     next = args.weight + (tile * place.row_blocks + place.first_block) * nvfp4_block::kBytes;
-    load(0, lane);
+    load(0, lane);  // a block has at least one
   }
 
   SM70_DEVICE void load(int to, const AmpereAtom::Lane& lane) {
-    if (left == 0) return;
-    units[to] = nvfp4_block::load_unit(next, lane.quad_lane, lane.row);
+#pragma unroll
+    for (int step = 0; step < Shape::kSteps; ++step) {
+      parts[to].atoms[step] = nvfp4_block::load_atom(next, first + step * Shape::kSplit, lane.quad_lane, lane.row);
+    }
+    parts[to].scales = nvfp4_block::load_scales(next, lane.quad_lane, lane.row);
     next += nvfp4_block::kBytes;
-    --left;
+  }
+
+  // The scales with this warp's first chunk in front.
+  SM70_DEVICE uint2 scales(int from) const {
+    const uint2 words = parts[from].scales;
+    if (Shape::kSplit == 1 || first == 0) return words;
+    return make_uint2((words.x >> 16) | (words.y << 16), words.y >> 16);
   }
 };
 
@@ -197,12 +223,11 @@ struct Chunk {
   uint32_t a[4][4];
 };
 
-SM70_DEVICE Chunk decode_chunk(const nvfp4_block::Unit& unit, int c) {
-  const nvfp4_block::ChunkScales scales = nvfp4_block::chunk_scales(unit, c);
+SM70_DEVICE Chunk decode_chunk(const uint4& atom, const nvfp4_block::ChunkScales& scales) {
   Chunk chunk;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const nvfp4_block::Quad quad = nvfp4_block::decode_quad(nvfp4_block::atom_word(unit.atoms[c], i), scales);
+    const nvfp4_block::Quad quad = nvfp4_block::decode_quad(nvfp4_block::atom_word(atom, i), scales);
     chunk.a[i][0] = quad.row_g[0];
     chunk.a[i][1] = quad.row_g8[0];
     chunk.a[i][2] = quad.row_g[1];
@@ -238,72 +263,76 @@ struct FinishedRows {
 
 template <class Shape>
 SM70_DEVICE void store_sums(const Sums<Shape>& sums, const SharedSpan<float>& partial, const AmpereAtom::Lane& lane) {
-  const int row = static_cast<int>(threadIdx.x) / 32 * nvfp4_block::kRows + lane.row;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int row = warp % Shape::kRowWarps * nvfp4_block::kRows + lane.row;
+  const int part = warp / Shape::kRowWarps * Shape::kPartFloats;
 #pragma unroll
   for (int i = 0; i < Shape::kFloats; ++i) {
     const int token = i / 4 * 8 + lane.quad_lane * 2 + i % 2;
-    partial.store(token * Shape::kPitch + row + i % 4 / 2 * 8, sums.d[i]);
+    partial.store(part + token * Shape::kPitch + row + i % 4 / 2 * 8, sums.d[i]);
   }
 }
 
-// Sends every other block of the cluster the sums of the rows that it finishes.
+// The block's own sums of four rows: those of the even chunks, then those of the odd ones.
 template <class Shape>
-SM70_DEVICE void send_sums(const Place<Shape>& place, const SharedSpan<float>& partial, const SharedSpan<float>& received,
+SM70_DEVICE float4 own_sums(const SharedSpan<float4>& partial, int token, int row) {
+  float4 sum = partial.load((token * Shape::kPitch + row) / 4);
+#pragma unroll
+  for (int part = 1; part < Shape::kSplit; ++part) {
+    sum = add(sum, partial.load((part * Shape::kPartFloats + token * Shape::kPitch + row) / 4));
+  }
+  return sum;
+}
+
+// Sends every other block of the cluster the sums of the rows that it finishes, four at a time.
+template <class Shape>
+SM70_DEVICE void send_sums(const Place<Shape>& place, const SharedSpan<float4>& partial, const SharedSpan<float4>& received,
                            const TransactionBarrier& barrier) {
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll 1
   for (int step = 1; step < place.ranks; ++step) {
     const int to = (place.rank + step) % place.ranks;
     const FinishedRows<Shape> share(to, place.ranks);
+    const int quads = share.rows / 4;
     const int slot = place.rank < to ? place.rank : place.rank - 1;
 #pragma unroll 1
-    for (int row = lane; row < share.rows; row += 32) {
-#pragma unroll 1
-      for (int token = warp; token < place.tokens; token += Shape::kWarps) {
-        const float sum = partial.load(token * Shape::kPitch + share.first + row);
-        barrier.send(received, (slot * place.tokens + token) * share.rows + row, sum, to);
-      }
+    for (int i = static_cast<int>(threadIdx.x); i < place.tokens * quads; i += Shape::kThreads) {
+      const float4 sum = own_sums<Shape>(partial, i / quads, share.first + i % quads * 4);
+      barrier.send(received, slot * place.tokens * quads + i, sum, to);
     }
   }
 }
 
 // Adds what the other blocks sent, in the order of K, and writes this block's rows.
 template <class Shape>
-SM70_DEVICE void write_results(const WarpgroupArguments& args, const Place<Shape>& place, const SharedSpan<float>& partial,
-                               const SharedSpan<float>& received) {
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+SM70_DEVICE void write_results(const WarpgroupArguments& args, const Place<Shape>& place, const SharedSpan<float4>& partial,
+                               const SharedSpan<float4>& received) {
   const FinishedRows<Shape> share(place.rank, place.ranks);
+  const int quads = share.rows / 4;
 #pragma unroll 1
-  for (int row = lane; row < share.rows; row += 32) {
-    const int n = place.column + share.first + row;
-    if (n >= args.n) break;
-    const float factor = nvfp4_block::kUnscale * load_global(args.row_factor + n);
-    const float bias = args.bias != nullptr ? __half2float(load_global(args.bias + n)) : 0.0f;
-#pragma unroll 4
-    for (int token = warp; token < place.tokens; token += Shape::kWarps) {
-      float sum = 0.0f;
+  for (int i = static_cast<int>(threadIdx.x); i < place.tokens * quads; i += Shape::kThreads) {
+    const int row = share.first + i % quads * 4;
+    const float4 own = own_sums<Shape>(partial, i / quads, row);
+    float4 sum = place.rank == 0 ? own : received.load(i);
 #pragma unroll 1
-      for (int rank = 0; rank < place.ranks; ++rank) {
-        const int slot = rank < place.rank ? rank : rank - 1;
-        sum += rank == place.rank ? partial.load(token * Shape::kPitch + share.first + row)
-                                  : received.load((slot * place.tokens + token) * share.rows + row);
-      }
-      store_global(args.y + static_cast<size_t>(place.token + token) * args.n + n, __float2half_rn(sum * factor + bias));
+    for (int rank = 1; rank < place.ranks; ++rank) {
+      const int slot = rank < place.rank ? rank : rank - 1;
+      sum = add(sum, rank == place.rank ? own : received.load(slot * place.tokens * quads + i));
     }
+    write_quad(args, place.token + i / quads, place.column + row, sum);
   }
 }
 
 template <class Shape>
-SM70_DEVICE void finish(const WarpgroupArguments& args, const Place<Shape>& place, const Sums<Shape>& sums,
-                        const TokenRing<Shape>& ring, const AmpereAtom::Lane& lane) {
-  const SharedSpan<float> partial(dynamic_shared(), Shape::kTokens * Shape::kPitch);
+SM70_DEVICE void finish(const WarpgroupArguments& args, const Sums<Shape>& sums, const TokenRing<Shape>& ring,
+                        const AmpereAtom::Lane& lane) {
+  const Place<Shape> place(args);  // anew: the main loop has no registers to keep it
+  constexpr int kSums = Shape::kSplit * Shape::kPartFloats;
+  const SharedSpan<float4> partial(dynamic_shared(), kSums / 4);
   const FinishedRows<Shape> share(place.rank, place.ranks);
-  const SharedSpan<float> received(dynamic_shared() + args.received_offset,
-                                   (place.ranks - 1) * place.tokens * share.each);
+  const SharedSpan<float4> received(dynamic_shared() + args.received_offset,
+                                    (place.ranks - 1) * place.tokens * share.each / 4);
   __syncthreads();  // all warps have left the ring
-  store_sums(sums, partial, lane);
+  store_sums(sums, SharedSpan<float>(dynamic_shared(), kSums), lane);
   __syncthreads();
   if (place.ranks > 1) {
     cluster_wait();  // the peers have started
@@ -316,9 +345,9 @@ SM70_DEVICE void finish(const WarpgroupArguments& args, const Place<Shape>& plac
 }  // namespace warpgroup
 
 // Grid: clusters of any number of blocks along K, for each strip and token block.
-template <int kTokens, int kWarpgroups>
+template <int kTokens, int kRowGroups, int kSplit, int kLoads>
 SM70_DEVICE void warpgroup_nvfp4(const WarpgroupArguments& args) {
-  using Shape = warpgroup::Shape<kTokens, kWarpgroups>;
+  using Shape = warpgroup::Shape<kTokens, kRowGroups, kSplit, kLoads>;
   const AmpereAtom::Lane lane(static_cast<int>(threadIdx.x) % 32);
   const warpgroup::Place<Shape> place(args);
   const bool filler = threadIdx.x == 0;
@@ -339,33 +368,40 @@ SM70_DEVICE void warpgroup_nvfp4(const WarpgroupArguments& args) {
   __syncthreads();
 
   warpgroup::Sums<Shape> sums;
-  warpgroup::Chunk chunks[2];  // one is decoded while the tensor cores read the other
+  warpgroup::Chunk chunks[kLoads];  // of two, one is decoded while the tensor cores read the other
   warpgroup::RingCursor at;    // stage to multiply
   warpgroup::RingCursor free;  // stage that the warp has left two stages ago: the others have had time to leave it, too
-  for (int b = 0; b < place.blocks; b += 2) {
+  for (int b = 0; b < place.blocks; b += kLoads) {
 #pragma unroll
-    for (int d = 0; d < 2; ++d) {
+    for (int d = 0; d < kLoads; ++d) {
       if (b + d >= place.blocks) break;
+      const bool more = b + d + 1 < place.blocks;
+      nvfp4_block::Unit unit;
+      unit.scales = weight.scales(d);
 #pragma unroll
-      for (int c = 0; c < nvfp4_block::kChunks; ++c) {
-        chunks[c % 2] = warpgroup::decode_chunk(weight.units[d], c);
-        if (c % Shape::kStageChunks == 0) ring.full(at.stage).wait(at.parity);
-        const int index = at.stage * Shape::kStageWords + c % Shape::kStageChunks * Shape::kChunkWords;
-        warpgroup::begin_products(sums, chunks[c % 2], ring.words, index);
-        warpgroup_wait<1>();  // for the products before: the next chunk takes their registers
-        if (c == 0) weight.load(1 - d, lane);
-        const int stage = (b + d) * Shape::kStages + c / Shape::kStageChunks;
-        if (c % Shape::kStageChunks == 0 && stage > 0) ring.release(at.stage == 0 ? ring.stages - 1 : at.stage - 1);
-        if (c % Shape::kStageChunks == Shape::kStageChunks / 2 && stage > 1) {
+      for (int step = 0; step < Shape::kSteps; ++step) {
+        const bool begins_stage = step % Shape::kStageSteps == 0;
+        warpgroup::Chunk& chunk = chunks[step % kLoads];
+        chunk = warpgroup::decode_chunk(weight.parts[d].atoms[step], nvfp4_block::chunk_scales(unit, step * kSplit));
+        if (kLoads == 1 && step == Shape::kSteps - 1 && more) weight.load(0, lane);
+        if (begins_stage) ring.full(at.stage).wait(at.parity);
+        const int chunk_of_stage = weight.first + step % Shape::kStageSteps * kSplit;
+        const int index = at.stage * Shape::kStageWords + chunk_of_stage * Shape::kChunkWords;
+        warpgroup::begin_products(sums, chunk, ring.words, index);
+        warpgroup_wait<kLoads - 1>();  // for the products whose registers the next chunk takes
+        if (kLoads == 2 && step == 0 && more) weight.load(1 - d, lane);
+        const int stage = (b + d) * Shape::kStages + step / Shape::kStageSteps;
+        if (begins_stage && stage > 0) ring.release(at.stage == 0 ? ring.stages - 1 : at.stage - 1);
+        if (step % Shape::kStageSteps == Shape::kStageSteps / 2 && stage > 1) {
           if (filler) ring.refill(free);
           free.advance(ring.stages);
         }
-        if (c % Shape::kStageChunks == Shape::kStageChunks - 1) at.advance(ring.stages);
+        if (step % Shape::kStageSteps == Shape::kStageSteps - 1) at.advance(ring.stages);
       }
     }
   }
   warpgroup_wait();
-  warpgroup::finish<Shape>(args, place, sums, ring, lane);
+  warpgroup::finish<Shape>(args, sums, ring, lane);
 }
 
 }  // namespace sm70

@@ -33,7 +33,7 @@ struct PendingCopy {
     uint32_t offset;   // byte of shared memory
     const void* from;  // null: the value
     uint32_t bytes;
-    float value;
+    unsigned char value[16];
 };
 
 // One phase of a TransactionBarrier, and what its copies have brought.

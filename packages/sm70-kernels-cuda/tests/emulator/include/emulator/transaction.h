@@ -74,17 +74,19 @@ class TransactionBarrier {
         check_source(from, bytes, site);
         const uint32_t offset = to.range("bulk copy", index, bytes / 16, site);
         write_copy({"bulk copy", offset, bytes, site}, block, phase);
-        add_copy("copy", block, {offset, from, bytes, 0}, site);
+        add_copy("copy", block, {offset, from, bytes, {}}, site);
     }
 
     // PTX st.async: into the span's element of another block, counted on the barrier in this one's place
     // there.
+    template <class T>
     void send(
-        const SharedSpan<float>& to,
+        const SharedSpan<T>& to,
         unsigned index,
-        float value,
+        const T& value,
         unsigned rank,
         Site site = Site::here()) const {
+        static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "st.async stores 4, 8 or 16 bytes");
         const char* verb = "TransactionBarrier::send";
         const SharedAccess access{verb, to.range(verb, index, 1, site), sizeof value, site};
         Block& own = *machine.block;
@@ -99,7 +101,9 @@ class TransactionBarrier {
                 tag.origin = Origin::copy;
                 tag.transaction = phase;
             });
-        add_copy("send", block, {access.offset, nullptr, sizeof value, value}, site);
+        PendingCopy copy{access.offset, nullptr, sizeof value, {}};
+        std::memcpy(copy.value, &value, sizeof value);
+        add_copy("send", block, copy, site);
     }
 
     // Until the phase with this parity is over: the current one, or at once where that has the other parity.
@@ -283,7 +287,7 @@ class TransactionBarrier {
         for (const PendingCopy& copy : phase.copies)
             std::memcpy(
                 machine.block->shared.base + copy.offset,
-                copy.from ? copy.from : static_cast<const void*>(&copy.value),
+                copy.from ? copy.from : static_cast<const void*>(copy.value),
                 copy.bytes);
         phase.copies.clear();
     }
