@@ -49,10 +49,15 @@ def resources(cubin: Path) -> dict[str, Resources]:
 
 def instructions(cubin: Path) -> dict[str, Counter[str]]:
     """How often each instruction, with its modifiers, stands in each kernel."""
+    return {name: Counter(items) for name, items in listing(cubin).items()}
+
+
+def listing(cubin: Path) -> dict[str, list[str]]:
+    """The instructions of each kernel, with their modifiers, in their order."""
     text = _run("nvdisasm", "-c", str(cubin))
     starts = list(_FUNCTION.finditer(text))
     ends = [match.start() for match in starts[1:]] + [len(text)]
     return {
-        match[1]: Counter(_INSTRUCTION.findall(text[match.end() : end]))
+        match[1]: _INSTRUCTION.findall(text[match.end() : end])
         for match, end in zip(starts, ends, strict=True)
     }
