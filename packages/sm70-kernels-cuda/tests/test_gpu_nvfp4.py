@@ -13,8 +13,9 @@ from gpu_kernels import GpuKernels, PackedWeight
 from nvfp4_checks import check_dense, check_one_hot
 from nvfp4_oracle import every_code_and_scale, random_checkpoint
 from sm70_kernels_cuda.driver import Module
-from sm70_kernels_cuda.launch import VARIANTS, VOLTA_ATOM, Variant
+from sm70_kernels_cuda.launch import VARIANTS, VOLTA_ATOM, Variant, choose_variant
 from sm70_kernels_cuda.nvfp4 import Nvfp4Kernels, kernels_for
+from sm70_kernels_cuda.nvfp4_general import GeneralKernels
 
 pytestmark = pytest.mark.gpu
 
@@ -36,7 +37,12 @@ def _volta_binary(request: pytest.FixtureRequest) -> bytes:
 def kernels(request: pytest.FixtureRequest) -> GpuKernels:
     if request.param == "own-atom":
         return GpuKernels(kernels_for(0))
-    return GpuKernels(Nvfp4Kernels(Module(_volta_binary(request)), VOLTA_ATOM))
+    module = Module(_volta_binary(request))
+    return GpuKernels(Nvfp4Kernels(module, VOLTA_ATOM, GeneralKernels(module, VOLTA_ATOM), _strip))
+
+
+def _strip(m: int, n: int, k: int, qpn2: bool) -> Variant:
+    return choose_variant(m, k, VOLTA_ATOM)
 
 
 @EACH_VARIANT

@@ -11,7 +11,7 @@ from sm70_kernels_cuda.layouts.nvfp4_block import BLOCK_COLUMNS, BLOCK_ROWS
 
 TOKEN_TILE = 8
 NATIVE_ROWS = 32
-"""Most rows of x that a QPN2 kernel takes; more go to the general kernel."""
+"""Most rows of x that a QPN2 kernel takes."""
 
 QPN2_K_MULTIPLE = 128
 """K of the QPN2 kernels is a multiple of this."""
@@ -32,6 +32,7 @@ class Atom:
         units_per_block: Units of work that a warp finds in one layout block along K.
         warps: Warps of a block that keep the card busiest, where K is long enough for them.
         dense_rows: From so many rows on, the weight is decoded into scratch and multiplied by a dense GEMM.
+        strip_rows: Most rows that the QPN2 kernels are chosen for; more go to the general kernel.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Atom:
     units_per_block: int
     warps: int
     dense_rows: int
+    strip_rows: int = NATIVE_ROWS
 
 
 # dense_rows: for VOLTA_ATOM the default that users of Volta builds know, not measured; for AMPERE_ATOM
@@ -46,7 +48,11 @@ class Atom:
 # warps: with VOLTA_ATOM a strip of 64 columns gives few blocks (80 for N = 5120, one for each SM of a V100),
 # so many warps must share each; predicted, not measured. For AMPERE_ATOM measured on an H200, see
 # benchmarks/results: at M = 1, 16 warps were slower on all eight shapes, 4 warps faster on two of them.
-VOLTA_ATOM = Atom("m8n8k4", strip=4 * BLOCK_ROWS, units_per_block=4, warps=16, dense_rows=1024)
+# strip_rows: with VOLTA_ATOM a load of x by 8 lanes touches four lines of L1, one for each row. The general
+# kernel's copy in shared memory is predicted (docs/roofline.md), not measured, to win from 9 rows on.
+VOLTA_ATOM = Atom(
+    "m8n8k4", strip=4 * BLOCK_ROWS, units_per_block=4, warps=16, dense_rows=1024, strip_rows=TOKEN_TILE
+)
 AMPERE_ATOM = Atom("m16n8k16", strip=BLOCK_ROWS, units_per_block=1, warps=8, dense_rows=128)
 
 
