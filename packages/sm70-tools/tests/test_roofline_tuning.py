@@ -1,0 +1,104 @@
+"""What is made of predictions: the tuning table, and the project's targets beside them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from sm70_kernels_cuda.tuning.table import Source, TuningRow, load
+from sm70_tools.roofline import tune
+from sm70_tools.roofline.cards import L2_SHARED_BYTES, find_figures
+from sm70_tools.roofline.compare import MeasuredRow, read_rows
+from sm70_tools.roofline.kernel import general_kernel, strip_kernel
+from sm70_tools.roofline.model import predict
+from sm70_tools.roofline.targets import TARGETS, judge
+from sm70_tools.roofline.tune import LEAST_GAIN, RANGES, Stamp, build_table, measured_rows, predicted_rows
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+ROWS = read_rows(REPOSITORY / "benchmarks" / "results" / "h200" / "strip_kernels.csv")
+V100 = find_figures("v100")
+H200 = find_figures("h200")
+
+
+def test_the_installed_table_is_up_to_date() -> None:
+    installed, made = load(), build_table(ROWS, Stamp("2026-11-30", "-"))
+    message = "stale: python -m sm70_tools.roofline tune benchmarks/results/h200 --date DAY --commit HASH"
+    assert installed.rows == made.rows, message
+    assert set(installed.sources) == set(made.sources), message
+
+
+def test_sources_say_who_when_and_for_which_kernels() -> None:
+    table = build_table(ROWS, Stamp("2026-12-01", "abc1234"))
+    source = table.sources["predicted-v100"]
+    assert source == Source("predicted", "Tesla V100-SXM2-16GB", tune.ORIGIN, "2026-12-01", "abc1234")
+
+
+@pytest.mark.parametrize("key", tune.CARDS)
+@pytest.mark.parametrize("l2_bytes", [64.0, L2_SHARED_BYTES])
+def test_every_predicted_row_gains_at_both_ends_for_either_bandwidth_of_l2(key: str, l2_bytes: float) -> None:
+    figures = find_figures(key)
+    card = replace(figures, family=replace(figures.family, l2_bytes=l2_bytes))
+    rows: list[TuningRow] = predicted_rows(figures)
+    assert rows
+    for row in rows:
+        of_name = strip_kernel if row.family == "strip" else general_kernel
+        kernel = of_name(figures.family.architecture, row.kernel)
+        for m in (row.m_min, row.m_max):
+            name = tune._untuned(figures, m, row.n, row.k)
+            usual = (general_kernel if name.startswith("general") else strip_kernel)(
+                figures.family.architecture, name
+            )
+            gained = predict(kernel, card, m, row.n, row.k).us
+            assert gained <= (1 - LEAST_GAIN) * predict(usual, card, m, row.n, row.k).us
+
+
+def test_ranges_are_without_gaps() -> None:
+    assert RANGES[0][0] == 1
+    assert all(left[1] + 1 == right[0] for left, right in pairwise(RANGES))
+
+
+def test_ranges_of_one_choice_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    better = {(1, 1): "a", (2, 4): "a", (5, 8): "b", (17, 24): "b"}
+    monkeypatch.setattr(tune, "SHAPES", ((64, 64),))
+    monkeypatch.setattr(tune, "_better_kernel", lambda figures, n, k, ends: better.get(ends))
+    rows = predicted_rows(V100)
+    assert [(row.m_min, row.m_max, row.kernel) for row in rows] == [(1, 4, "a"), (5, 8, "b"), (17, 24, "b")]
+
+
+@pytest.mark.parametrize(("us", "found"), [(9.4, True), (9.6, False)])
+def test_a_measured_row_needs_the_same_gain(us: float, found: bool) -> None:
+    usual, other = "qpn2_nvfp4_t2_w8", "qpn2_nvfp4_t2_w16"
+    measured = [MeasuredRow(usual, 5120, 1536, 16, 10.0), MeasuredRow(other, 5120, 1536, 16, us)]
+    rows: list[TuningRow] = measured_rows(H200, measured)
+    assert [(row.kernel, row.m_min, row.m_max, row.source) for row in rows] == (
+        [(other, 16, 16, "measured-h200")] if found else []
+    )
+
+
+def test_where_a_cluster_kernel_runs_no_row_is_made() -> None:
+    usual, other = "qpn2_nvfp4_t1_w8", "qpn2_nvfp4_t1_w4"
+    measured = [MeasuredRow(usual, 8704, 5120, 1, 10.0), MeasuredRow(other, 8704, 5120, 1, 5.0)]
+    assert measured_rows(H200, measured) == []
+
+
+def test_every_target_is_judged_by_the_prediction() -> None:
+    judged = judge(V100)
+    assert {(item.row.n, item.row.k) for item in judged} == set(TARGETS)
+    assert len(judged) == sum(len(shares) for shares in TARGETS.values())
+    for item in judged:
+        prediction = item.row.prediction
+        assert item.share == pytest.approx(prediction.gb_s / 879)
+        assert item.is_met == (item.share >= item.target)
+        assert (item.even_share is None) == (item.row.m <= 8)
+        (_, first), (_, second) = item.largest_parts
+        assert first >= second
+        assert first == max(prediction.parts_us.values())
+
+
+def test_an_even_spread_never_costs_much() -> None:
+    """It is the same kernel without idle multiprocessors, by one of three variants."""
+    for item in judge(V100):
+        assert item.even_share is None or item.even_share > 0.95 * item.share
