@@ -47,6 +47,7 @@ class Nvfp4Kernels:
 
     Attributes:
         dense_rows: From so many rows on, `dequantize` and a dense GEMM are faster than `linear`.
+        general: The general kernels of the same binary.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Nvfp4Kernels:
         self.dense_rows = atom.dense_rows
         self._module = module
         self._atom = atom
-        self._general = general
+        self.general = general
         self._choose = choose
         self._cluster = cluster
 
@@ -96,7 +97,7 @@ class Nvfp4Kernels:
         if isinstance(variant, launch.Variant):
             self.run(variant, x, weight, row_factor, bias, y)
         else:
-            self._general.run(variant, x, weight, row_factor, bias, y)
+            self.general.run(variant, x, weight, row_factor, bias, y)
 
     def run(
         self,
