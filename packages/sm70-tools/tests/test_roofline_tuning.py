@@ -12,7 +12,7 @@ from sm70_kernels_cuda.tuning.table import Source, TuningRow, load
 from sm70_tools.roofline import tune
 from sm70_tools.roofline.cards import L2_SHARED_BYTES, find_figures
 from sm70_tools.roofline.compare import MeasuredRow, read_rows
-from sm70_tools.roofline.kernel import general_kernel, strip_kernel
+from sm70_tools.roofline.kernel import chosen_kernel, general_kernel, strip_kernel
 from sm70_tools.roofline.model import predict
 from sm70_tools.roofline.targets import TARGETS, judge
 from sm70_tools.roofline.tune import LEAST_GAIN, RANGES, Stamp, build_table, measured_rows, predicted_rows
@@ -102,3 +102,36 @@ def test_an_even_spread_never_costs_much() -> None:
     """It is the same kernel without idle multiprocessors, by one of three variants."""
     for item in judge(V100):
         assert item.even_share is None or item.even_share > 0.95 * item.share
+
+
+MORE_SHAPES = (
+    *((2048, 2048), (6144, 4096), (28672, 4096), (4096, 14336), (4096, 11008)),
+    *((1024, 4096), (12288, 4096), (18944, 3584), (3584, 18944), (62080, 2048)),
+)
+
+
+@pytest.mark.parametrize("key", tune.CARDS)
+def test_the_arithmetic_comes_close_to_the_best_variant(key: str) -> None:
+    """What launch_general.py says of its times: under 1 % more time on average by the model."""
+    figures = find_figures(key)
+    ratios = []
+    for m in (9, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64):
+        for n, k in (*tune.SHAPES, *MORE_SHAPES):
+            names = [name for name in tune._candidates(figures, m) if name.startswith("general")]
+            best = min(tune._us(figures, name, m, n, k) for name in names)
+            ratios.append(tune._us(figures, tune._untuned(figures, m, n, k), m, n, k) / best)
+    assert sum(ratios) / len(ratios) < 1.01
+
+
+@pytest.mark.parametrize("key", tune.CARDS)
+def test_from_9_rows_on_no_strip_kernel_is_clearly_faster(key: str) -> None:
+    """What launch.py says of its strip_rows."""
+    figures = find_figures(key)
+    for m in (9, 16, 17, 24, 25, 32):
+        for n, k in tune.SHAPES:
+            strips = [name for name in tune._candidates(figures, m) if name.startswith("qpn2")]
+            best = min(tune._us(figures, name, m, n, k) for name in strips)
+            kernel = chosen_kernel(figures, m, n, k)
+            assert kernel is not None
+            assert kernel.is_general
+            assert predict(kernel, figures, m, n, k).us < 1.015 * best

@@ -135,4 +135,6 @@ LIMITS = """\
   off by up to a fifth.
 - The launch cost of 0.85 us is not known for the older cards; the public figures fit about as well with 2.5
   us. A microsecond more adds a microsecond to each time, which matters for the smallest shapes.
+- Fetching instructions is not modelled. The loops of the general kernels with three and more tiles take 25 to
+  40 KiB, more than the instruction caches next to the sub-cores hold.
 - Clocks are taken as constant. The T4's are assumed, and so is its bandwidth."""
