@@ -97,9 +97,9 @@ rows.
 
 Three properties of the general kernel on 7.x come from the model:
 
-- Up to six token tiles, all loads of the next slab start before the slab. In between they would share
-  one of the six scoreboards of 7.x with x and be waited for with it: by the machine code, a slab then
-  hides 310 to 500 cycles of their latency, and so all of its own length.
+- Up to six token tiles, all loads of the next slab start before the slab, and it hides nearly its own
+  length of their latency. Between the loads of x and its use they would share one of the six scoreboards
+  of 7.x with x and be waited for with it: by the machine code, a slab then hides 310 to 500 cycles.
 - Variants with strips of 64 columns for two to four token tiles: with 128, N = 4096 and 5120 leave half
   of a V100 idle.
 - Variants for three token tiles, so that 24 rows do not cost what 32 do.
