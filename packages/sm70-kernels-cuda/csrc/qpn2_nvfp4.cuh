@@ -15,16 +15,21 @@ using DeviceAtom = AmpereAtom;
 
 }  // namespace sm70
 
-#define SM70_QPN2_KERNEL(token_tiles, warps)                                                      \
-  SM70_KERNEL(warps * 32) qpn2_nvfp4_t##token_tiles##_w##warps(const sm70::LinearArguments args) {  \
-    sm70::qpn2_nvfp4<sm70::DeviceAtom, token_tiles, warps>(args);                                 \
+// `format` is the name of the resident layout without `_block`.
+#define SM70_QPN2_KERNEL(format, Scales, token_tiles, warps)                                           \
+  SM70_KERNEL(warps * 32) qpn2_##format##_t##token_tiles##_w##warps(const sm70::LinearArguments args) { \
+    sm70::qpn2_fp4<Scales, sm70::DeviceAtom, token_tiles, warps>(args);                                \
   }
 
-SM70_QPN2_KERNEL(1, 4)
-SM70_QPN2_KERNEL(1, 8)
-SM70_QPN2_KERNEL(1, 16)
-SM70_QPN2_KERNEL(2, 8)
-SM70_QPN2_KERNEL(2, 16)
-SM70_QPN2_KERNEL(4, 8)
+#define SM70_DEQUANTIZE_KERNEL(format, Scales)                                 \
+  SM70_KERNEL(128) dequantize_##format(const sm70::DequantizeArguments args) { \
+    sm70::dequantize_fp4<Scales>(args);                                        \
+  }
 
-SM70_KERNEL(128) dequantize_nvfp4(const sm70::DequantizeArguments args) { sm70::dequantize_nvfp4(args); }
+SM70_QPN2_KERNEL(nvfp4, sm70::nvfp4_block::E4M3Group16, 1, 4)
+SM70_QPN2_KERNEL(nvfp4, sm70::nvfp4_block::E4M3Group16, 1, 8)
+SM70_QPN2_KERNEL(nvfp4, sm70::nvfp4_block::E4M3Group16, 1, 16)
+SM70_QPN2_KERNEL(nvfp4, sm70::nvfp4_block::E4M3Group16, 2, 8)
+SM70_QPN2_KERNEL(nvfp4, sm70::nvfp4_block::E4M3Group16, 2, 16)
+SM70_QPN2_KERNEL(nvfp4, sm70::nvfp4_block::E4M3Group16, 4, 8)
+SM70_DEQUANTIZE_KERNEL(nvfp4, sm70::nvfp4_block::E4M3Group16)

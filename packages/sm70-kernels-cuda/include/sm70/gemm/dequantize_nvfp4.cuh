@@ -17,13 +17,15 @@ struct DequantizeArguments {
   int k;
 };
 
+template <class Scales>
 SM70_DEVICE uint32_t apply_factor(uint32_t pair, float factor) {
   const float2 values = __half22float2(unpack_half2(pair));
-  return pack_half2(__floats2half2_rn(values.x * nvfp4_block::kUnscale * factor,
-                                      values.y * nvfp4_block::kUnscale * factor));
+  return pack_half2(__floats2half2_rn(values.x * Scales::kUnscale * factor,
+                                      values.y * Scales::kUnscale * factor));
 }
 
-SM70_DEVICE void dequantize_nvfp4(const DequantizeArguments& args) {
+template <class Scales>
+SM70_DEVICE void dequantize_fp4(const DequantizeArguments& args) {
   const int g = static_cast<int>(threadIdx.x) % 8;
   const int t = static_cast<int>(threadIdx.x) / 8 % nvfp4_block::kGroups;
   const int c = static_cast<int>(threadIdx.x) / 32;
@@ -32,11 +34,9 @@ SM70_DEVICE void dequantize_nvfp4(const DequantizeArguments& args) {
   if (column >= args.k) return;
 
   const size_t block = static_cast<size_t>(blockIdx.y) * gridDim.x + blockIdx.x;
-  const uint8_t* base = args.weight + block * nvfp4_block::kBytes;
-  nvfp4_block::Unit unit;
+  const uint8_t* base = args.weight + block * Scales::kBytes;
   const uint4 atom = nvfp4_block::load_atom(base, c, t, g);
-  unit.scales = nvfp4_block::load_scales(base, t, g);
-  const nvfp4_block::ChunkScales scales = nvfp4_block::chunk_scales(unit, c);
+  const nvfp4_block::ChunkScales scales = Scales::chunk(Scales::load(base, t, g), c);
 
   nvfp4_block::Quad quads[4];
 #pragma unroll
@@ -52,8 +52,8 @@ SM70_DEVICE void dequantize_nvfp4(const DequantizeArguments& args) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const uint32_t* pairs = half == 0 ? quads[i].row_g : quads[i].row_g8;
-      words[2 * i] = apply_factor(pairs[0], factor);
-      words[2 * i + 1] = apply_factor(pairs[1], factor);
+      words[2 * i] = apply_factor<Scales>(pairs[0], factor);
+      words[2 * i + 1] = apply_factor<Scales>(pairs[1], factor);
     }
     uint4* out = reinterpret_cast<uint4*>(args.dense + static_cast<size_t>(row) * args.k + column);
     store_global(out, make_uint4(words[0], words[1], words[2], words[3]));
