@@ -1,10 +1,16 @@
-// The kernels of the NVFP4 linear by name: qpn2_nvfp4_t<token tiles>_w<warps>, one for each row of launch.py's table.
+// The strip kernels by name: qpn2_<layout>_t<token tiles>_w<warps>, one for each variant of kernel_set.py.
 #pragma once
 
+#include "mxfp4_block.cuh"
+#include "nvfp4_half_block.cuh"
 #include "sm70/gemm/dequantize_nvfp4.cuh"
 #include "sm70/gemm/qpn2_nvfp4.cuh"
 
 namespace sm70 {
+
+using Nvfp4Scales = nvfp4_block::E4M3Group16;
+using Mxfp4Scales = mxfp4_block::E8M0Group32;
+using Nvfp4HalfScales = nvfp4_half_block::Half16Group16;
 
 // SM70_VOLTA_ATOM in a test build runs the 7.x path on a newer card, where the compiler emulates m8n8k4.
 #if defined(SM70_VOLTA_ATOM) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800)
@@ -26,10 +32,19 @@ using DeviceAtom = AmpereAtom;
     sm70::dequantize_fp4<Scales>(args);                                        \
   }
 
-SM70_QPN2_KERNEL(nvfp4, sm70::nvfp4_block::E4M3Group16, 1, 4)
-SM70_QPN2_KERNEL(nvfp4, sm70::nvfp4_block::E4M3Group16, 1, 8)
-SM70_QPN2_KERNEL(nvfp4, sm70::nvfp4_block::E4M3Group16, 1, 16)
-SM70_QPN2_KERNEL(nvfp4, sm70::nvfp4_block::E4M3Group16, 2, 8)
-SM70_QPN2_KERNEL(nvfp4, sm70::nvfp4_block::E4M3Group16, 2, 16)
-SM70_QPN2_KERNEL(nvfp4, sm70::nvfp4_block::E4M3Group16, 4, 8)
-SM70_DEQUANTIZE_KERNEL(nvfp4, sm70::nvfp4_block::E4M3Group16)
+SM70_QPN2_KERNEL(nvfp4, sm70::Nvfp4Scales, 1, 4)
+SM70_QPN2_KERNEL(nvfp4, sm70::Nvfp4Scales, 1, 8)
+SM70_QPN2_KERNEL(nvfp4, sm70::Nvfp4Scales, 1, 16)
+SM70_QPN2_KERNEL(nvfp4, sm70::Nvfp4Scales, 2, 8)
+SM70_QPN2_KERNEL(nvfp4, sm70::Nvfp4Scales, 2, 16)
+SM70_QPN2_KERNEL(nvfp4, sm70::Nvfp4Scales, 4, 8)
+SM70_DEQUANTIZE_KERNEL(nvfp4, sm70::Nvfp4Scales)
+
+SM70_QPN2_KERNEL(mxfp4, sm70::Mxfp4Scales, 1, 8)
+SM70_QPN2_KERNEL(mxfp4, sm70::Mxfp4Scales, 1, 16)
+SM70_QPN2_KERNEL(mxfp4, sm70::Mxfp4Scales, 2, 16)
+SM70_QPN2_KERNEL(mxfp4, sm70::Mxfp4Scales, 4, 8)
+SM70_DEQUANTIZE_KERNEL(mxfp4, sm70::Mxfp4Scales)
+
+SM70_QPN2_KERNEL(nvfp4_half, sm70::Nvfp4HalfScales, 1, 16)
+SM70_DEQUANTIZE_KERNEL(nvfp4_half, sm70::Nvfp4HalfScales)

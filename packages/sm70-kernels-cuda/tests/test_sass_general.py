@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,15 +13,28 @@ import sass
 from build_support.fatbin import include_folders
 from build_support.nvrtc import compile_source
 from emulated_kernels import PACKAGE
+from sm70_kernels_cuda.kernel_set import KERNEL_SETS
 from sm70_kernels_cuda.launch import AMPERE_ATOM, VOLTA_ATOM, Atom
-from sm70_kernels_cuda.launch_general import GENERAL_VARIANTS, GeneralVariant
 
 if TYPE_CHECKING:
     from collections import Counter
     from pathlib import Path
 
+    from sm70_kernels_cuda.launch_general import GeneralVariant
+
 ARCHITECTURES = ("70", "75", "80", "90")
-EACH_VARIANT = pytest.mark.parametrize("variant", GENERAL_VARIANTS, ids=lambda variant: variant.kernel)
+CASES = [
+    (architecture, variant)
+    for architecture in ARCHITECTURES
+    for kernels in KERNEL_SETS
+    for variant in kernels.general_for(VOLTA_ATOM if architecture < "80" else AMPERE_ATOM)
+]
+EACH_VARIANT = pytest.mark.parametrize(
+    ("code", "variant"),
+    CASES,
+    ids=[f"{architecture}-{variant.kernel}" for architecture, variant in CASES],
+    indirect=["code"],
+)
 
 # By atom and token tiles. Two blocks on a multiprocessor can have 128 registers a thread, one can have 255.
 REGISTER_BUDGET = {
@@ -49,18 +64,29 @@ class MachineCode:
         return VOLTA_ATOM if self.architecture < "80" else AMPERE_ATOM
 
 
-@pytest.fixture(scope="module", params=ARCHITECTURES)
-def code(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> MachineCode:
-    folder: Path = tmp_path_factory.mktemp("cubin")
-    source, cubin = folder / "general.cu", folder / "general.cubin"
-    source.write_text('#include "general_nvfp4.cuh"\n', encoding="utf-8")
-    cubin.write_bytes(compile_source(source, f"sm_{request.param}", include_folders(PACKAGE)))
-    return MachineCode(request.param, sass.resources(cubin), sass.instructions(cubin))
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], MachineCode]:
+    @functools.cache
+    def of(architecture: str) -> MachineCode:
+        folder: Path = tmp_path_factory.mktemp("cubin")
+        source, cubin = folder / "general.cu", folder / "general.cubin"
+        source.write_text('#include "general_nvfp4.cuh"\n', encoding="utf-8")
+        cubin.write_bytes(compile_source(source, f"sm_{architecture}", include_folders(PACKAGE)))
+        return MachineCode(architecture, sass.resources(cubin), sass.instructions(cubin))
+
+    return of
 
 
+@pytest.fixture
+def code(request: pytest.FixtureRequest, compiled: Callable[[str], MachineCode]) -> MachineCode:
+    return compiled(request.param)
+
+
+@pytest.mark.parametrize("code", ARCHITECTURES, indirect=True)
 def test_the_table_holds_exactly_the_compiled_kernels(code: MachineCode) -> None:
-    compiled = {name for name in code.resources if name.startswith("general_")}
-    assert compiled == {variant.kernel for variant in GENERAL_VARIANTS}
+    found = {name for name in code.resources if name.startswith("general_")}
+    wanted = {item.kernel for kernels in KERNEL_SETS for item in kernels.general_for(code.atom)}
+    assert found == wanted
 
 
 @EACH_VARIANT

@@ -1,4 +1,4 @@
-"""Launches of the general NVFP4 kernel: pure arithmetic, tested without a card.
+"""Launches of the general kernel: pure arithmetic, tested without a card.
 
 The names, shapes and shared memory mirror csrc/general_nvfp4.cuh and include/sm70/gemm/general_nvfp4.cuh.
 """
@@ -66,16 +66,18 @@ class GeneralVariant:
         token_tiles: Tiles of 8 rows of x of a block of threads.
         warps_n: Warps of a block that share a strip of output columns.
         warps_k: Warps of a block that share K.
+        layout: Name of the layout that it reads, without `_block`.
     """
 
     token_tiles: int
     warps_n: int
     warps_k: int
+    layout: str = "nvfp4"
 
     @property
     def kernel(self) -> str:
         """Name in the fat binary."""
-        return f"general_nvfp4_t{self.token_tiles}_n{self.warps_n}_k{self.warps_k}"
+        return f"general_{self.layout}_t{self.token_tiles}_n{self.warps_n}_k{self.warps_k}"
 
     @property
     def threads(self) -> int:
@@ -117,7 +119,9 @@ GENERAL_VARIANTS: tuple[GeneralVariant, ...] = (
 )
 
 
-def choose_general(m: int, n: int, k: int, atom: Atom, card: Card) -> GeneralVariant:
+def choose_general(
+    m: int, n: int, k: int, atom: Atom, card: Card, variants: tuple[GeneralVariant, ...] = GENERAL_VARIANTS
+) -> GeneralVariant:
     """Pick the variant that should finish first.
 
     Args:
@@ -126,12 +130,13 @@ def choose_general(m: int, n: int, k: int, atom: Atom, card: Card) -> GeneralVar
         k: Input features.
         atom: The card's atom.
         card: The device.
+        variants: What was compiled for the weight's layout.
     """
     # Up to 32 rows, one block takes them all, and no weight is read or decoded twice.
     tiles = min(_divide_up(m, TOKEN_TILE), _ONE_BLOCK_TILES)
     fitting = [
         item
-        for item in GENERAL_VARIANTS
+        for item in variants
         if warp_shape(atom).most_tiles >= item.token_tiles >= tiles
         and item.shared_bytes(atom) <= card.shared_bytes
     ]

@@ -1,4 +1,4 @@
-"""The NVFP4 kernels of one binary, callable on torch tensors."""
+"""The kernels of one binary for weights of E2M1 codes, callable on torch tensors."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sm70_kernels_cuda import binary, launch
 from sm70_kernels_cuda.driver import ArgumentBlock, Module, current_stream
+from sm70_kernels_cuda.kernel_set import NVFP4_KERNELS, KernelSet
 from sm70_kernels_cuda.launch_cluster import Card, has_clusters
 from sm70_kernels_cuda.nvfp4_cluster import ClusterKernels
 from sm70_kernels_cuda.nvfp4_general import GeneralKernels
@@ -33,7 +34,7 @@ _dequantize_block = ArgumentBlock(DequantizeArguments)
 
 
 class Nvfp4Kernels:
-    """The kernels of a loaded binary, for one tensor-core atom.
+    """The kernels of a loaded binary for one layout and one tensor-core atom.
 
     Every call enqueues on the current stream of its tensors' device, which must be the current device.
     Nothing is kept between calls: scratch belongs to the invocation.
@@ -48,13 +49,16 @@ class Nvfp4Kernels:
         atom: launch.Atom,
         general: GeneralKernels | None = None,
         cluster: ClusterKernels | None = None,
+        kernel_set: KernelSet = NVFP4_KERNELS,
     ) -> None:
-        """Use the kernels of `module`, compiled for `atom`; `cluster` where the card has clusters."""
+        """Use `kernel_set` of `module`, compiled for `atom`; `cluster` where the card has clusters."""
         self.dense_rows = atom.dense_rows
         self._module = module
         self._atom = atom
         self._general = general
         self._cluster = cluster
+        self._set = kernel_set
+        self._native_rows = kernel_set.native_rows
 
     def linear(
         self,
@@ -70,7 +74,7 @@ class Nvfp4Kernels:
 
         Args:
             x: FP16 [..., K].
-            weight: uint8, `nvfp4_block`.
+            weight: uint8, in the layout of these kernels.
             row_factor: float32 [N].
             bias: FP16 [N] or None.
             y: FP16 [..., N], contiguous; written completely.
@@ -82,10 +86,10 @@ class Nvfp4Kernels:
         plan = self._cluster.plan(m, n, k) if self._cluster is not None and qpn2 else None
         if self._cluster is not None and plan is not None:
             self._cluster.run(plan, x, weight, row_factor, bias, y)
-        elif self._general is not None and not (qpn2 and m <= launch.NATIVE_ROWS):
+        elif self._general is not None and not (qpn2 and m <= self._native_rows):
             self._general.linear(x, weight, row_factor, bias, y)
         else:
-            self.run(launch.choose_variant(m, k, self._atom), x, weight, row_factor, bias, y)
+            self.run(launch.choose_variant(m, k, self._atom, self._set.strip), x, weight, row_factor, bias, y)
 
     def run(
         self,
@@ -101,7 +105,7 @@ class Nvfp4Kernels:
         Args:
             variant: The compiled kernel; it takes up to `8 * token_tiles` rows.
             x: FP16 [..., K].
-            weight: uint8, `nvfp4_block`.
+            weight: uint8, in the layout of these kernels.
             row_factor: float32 [N].
             bias: FP16 [N] or None.
             y: FP16 [..., N], contiguous; written completely.
@@ -114,7 +118,7 @@ class Nvfp4Kernels:
         """Decode a packed weight into a new dense FP16 tensor [N, K].
 
         Args:
-            weight: uint8, `nvfp4_block`.
+            weight: uint8, in the layout of these kernels.
             row_factor: float32 [N].
             k: Input features.
         """
@@ -125,7 +129,8 @@ class Nvfp4Kernels:
         values.row_factor = row_factor.data_ptr()
         values.dense = dense.data_ptr()
         values.n, values.k = n, k
-        self._enqueue(launch.launch_dequantize(n, k), _dequantize_block, weight.device.index)
+        plan = launch.launch_dequantize(n, k, self._set.dequantize)
+        self._enqueue(plan, _dequantize_block, weight.device.index)
         return dense
 
     def _enqueue(self, plan: launch.Launch, arguments: ArgumentBlock, device: int) -> None:
@@ -139,11 +144,17 @@ def _readable(x: Tensor) -> Tensor:
 
 
 @functools.cache
-def kernels_for(device: int) -> Nvfp4Kernels:
-    """The package's own kernels on a CUDA device."""
+def kernels_for(device: int, kernel_set: KernelSet = NVFP4_KERNELS) -> Nvfp4Kernels:
+    """The package's own kernels of one layout on a CUDA device."""
     properties = torch.cuda.get_device_properties(device)
     module, number = binary.module(), properties.major * 10 + properties.minor
     card = Card(properties.multi_processor_count, properties.shared_memory_per_block_optin)
     atom = launch.atom_of(number)
-    cluster = ClusterKernels(module, card) if has_clusters(properties.major) else None
-    return Nvfp4Kernels(module, atom, GeneralKernels(module, atom, card), cluster)
+    clusters = kernel_set.clusters and has_clusters(properties.major)
+    return Nvfp4Kernels(
+        module,
+        atom,
+        GeneralKernels(module, atom, card, kernel_set.general_for(atom)),
+        ClusterKernels(module, card) if clusters else None,
+        kernel_set,
+    )

@@ -1,4 +1,4 @@
-"""The general NVFP4 kernels of one binary, callable on torch tensors."""
+"""The general kernels of one binary, callable on torch tensors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ import functools
 from typing import TYPE_CHECKING
 
 from sm70_kernels_cuda.driver import ArgumentBlock, Module, current_stream
-from sm70_kernels_cuda.launch_general import GeneralVariant, choose_general, launch_general
+from sm70_kernels_cuda.launch_general import (
+    GENERAL_VARIANTS,
+    GeneralVariant,
+    choose_general,
+    launch_general,
+)
 from sm70_kernels_cuda.operands import LinearArguments, fill_operands
 
 if TYPE_CHECKING:
@@ -26,13 +31,19 @@ class GeneralKernels:
     Nothing is kept between calls, and no scratch memory is used.
     """
 
-    def __init__(self, module: Module, atom: Atom, card: Card) -> None:
-        """Use the kernels of `module`, compiled for `atom`, on `card`."""
+    def __init__(
+        self,
+        module: Module,
+        atom: Atom,
+        card: Card,
+        variants: tuple[GeneralVariant, ...] = GENERAL_VARIANTS,
+    ) -> None:
+        """Use the kernels `variants` of `module`, compiled for `atom`, on `card`."""
         self._module = module
         self._atom = atom
         # A model has few distinct sizes, and the choice is arithmetic of them alone.
         self.choose = functools.lru_cache(maxsize=1024)(
-            functools.partial(choose_general, atom=atom, card=card)
+            functools.partial(choose_general, atom=atom, card=card, variants=variants)
         )
 
     def linear(self, x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, y: Tensor) -> None:
@@ -54,7 +65,7 @@ class GeneralKernels:
         Args:
             variant: The compiled kernel; each takes any number of rows.
             x: FP16 [..., K], contiguous and 16-byte aligned; K a multiple of 16.
-            weight: uint8, `nvfp4_block`.
+            weight: uint8, in the variant's layout.
             row_factor: float32 [N].
             bias: FP16 [N] or None.
             y: FP16 [..., N], contiguous; written completely.
