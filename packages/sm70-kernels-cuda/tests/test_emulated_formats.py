@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+import torch
 
 from emulated_formats import EmulatedFormat, Resident, resident
 from mxfp4_oracle import every_code_and_exponent, random_mx
@@ -149,9 +150,7 @@ def _with_dirty_padding(form: Format, held: Resident, k: int) -> np.ndarray:
     return np.where(used, held.packed, ones)
 
 
-def _all_ones(layout: Fp4Block, n: int, k: int):  # noqa: ANN202 - two tensors
-    import torch
-
+def _all_ones(layout: Fp4Block, n: int, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     codes = torch.zeros((32, 128), dtype=torch.uint8)
     codes[:n, : k // 2] = 0xFF
     dtype = torch.uint8 if layout.scale_bytes == 1 else torch.int16

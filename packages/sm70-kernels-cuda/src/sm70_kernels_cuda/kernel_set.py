@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from sm70_kernels_cuda.layouts.fp4_block import Fp4Block
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # hashed by every call of an operator: by identity, not by its rows
 class KernelSet:
-    """The kernels of one layout.
+    """The kernels of one layout. There is one object for each.
 
     Attributes:
         layout: What they read.
@@ -53,7 +53,8 @@ class KernelSet:
 
     def kernels(self, atom: Atom) -> set[str]:
         """Names of all of them but the cluster kernels in the code for an atom."""
-        return {self.dequantize, *(item.kernel for item in (*self.strip, *self.general_for(atom)))}
+        strip = {item.kernel for item in self.strip}
+        return {self.dequantize} | strip | {item.kernel for item in self.general_for(atom)}
 
 
 NVFP4_KERNELS = KernelSet(Nvfp4Block, VARIANTS, GENERAL_VARIANTS, clusters=True)
