@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 FAMILY = Family(MXFP4, "Sm70MxFp4LinearKernel", SM7X, "compute capability 8.0")
 
 _WEIGHTS_ONLY = (
-    "sm70: vLLM asks for MXFP4 activations in MXFP4 layers, whatever the checkpoint says; the suite's kernels "
-    "use the weights only and keep activations in 16 bits, as vLLM's Marlin does"
+    "sm70: vLLM asks for MXFP4 activations in MXFP4 layers, whatever the checkpoint says; the suite's "
+    "kernels use the weights only and keep activations in 16 bits, as vLLM's Marlin does"
 )
 
 
@@ -38,12 +38,13 @@ def wrap_selector(original: Callable[..., Any], device: Callable[[], Device | No
         stock = functools.partial(original, activation_quant_key=activation_quant_key)
         if not _weights_only_will_do(activation_quant_key):
             return stock()
+        facade: Callable[..., Any] = facade_class()
         return select(
             FAMILY,
             device(),
             stock,
             backend=linear_backend("mxfp4"),
-            make=functools.partial(facade_class(), activation_quant_key=activation_quant_key),
+            make=functools.partial(facade, activation_quant_key=activation_quant_key),
             note="" if activation_quant_key is None else _WEIGHTS_ONLY,
         )
 

@@ -164,9 +164,9 @@ def _mx_selector_patch() -> Patch:
     return Patch(
         name=_MX_SELECTOR,
         target=f"{_LINEAR}.init_mxfp4_linear_kernel",
-        why="A kernel that is registered comes last, and before the layer's shape is known. The wrapper is for "
-        "all devices, because an explicit request must work everywhere; it passes calls through unless the "
-        "policy wants them",
+        why="A kernel that is registered comes last, and before a layer has a shape. The wrapper is "
+        "for all devices, because an explicit request must work everywhere; it passes calls through unless "
+        "the policy wants them",
         upstream="model_executor/kernels/linear/__init__.py:1046",
         remove_when="registered kernels are asked first, and with the layer's shape",
         against=_everywhere,
