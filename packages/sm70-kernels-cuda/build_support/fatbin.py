@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from typing import TYPE_CHECKING
 
 from build_support.libraries import BuildError, load
@@ -24,6 +25,23 @@ def include_folders(root: Path) -> list[Path]:
     return [root / "include", root / "csrc", root / "src" / "sm70_kernels_cuda" / "layouts"]
 
 
+_LAYOUT_ABI = re.compile(r"^#define SM70_LAYOUT_ABI (\d+)$", re.MULTILINE)
+
+
+def identifier(root: Path) -> bytes:
+    """Name of each part of the fat binary. It stands there as plain bytes, and says what layouts are read.
+
+    Raises:
+        BuildError: layout_abi.cuh does not say it.
+    """
+    header = root / "src" / "sm70_kernels_cuda" / "layouts" / "layout_abi.cuh"
+    match = _LAYOUT_ABI.search(header.read_text(encoding="utf-8"))
+    if match is None:
+        message = f"{header} does not define SM70_LAYOUT_ABI as a number"
+        raise BuildError(message)
+    return f"sm70_kernels_layout_abi_{match[1]}".encode()
+
+
 def build_fatbin(
     root: Path,
     architectures: Sequence[str] = ARCHITECTURES,
@@ -40,7 +58,7 @@ def build_fatbin(
     """
     source = root / "csrc" / "sm70_kernels.cu"
     folders = include_folders(root)
-    packer = _Packer()
+    packer = _Packer(identifier(root))
     for architecture in architectures:
         packer.add_cubin(compile_source(source, f"sm_{architecture}", folders, defines), architecture)
     if ptx is not None:
@@ -51,7 +69,8 @@ def build_fatbin(
 class _Packer:
     """nvFatbin by ctypes."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: bytes) -> None:
+        self._name = name
         self._library = load("nvfatbin/lib/libnvfatbin.so.12", "nvidia-nvfatbin-cu12==12.9.82")
         self._handle = ctypes.c_void_p()
         options = (ctypes.c_char_p * 2)(b"-64", b"-compress-all")
@@ -60,13 +79,13 @@ class _Packer:
     def add_cubin(self, cubin: bytes, architecture: str) -> None:
         size = ctypes.c_size_t(len(cubin))
         self._check(
-            self._library.nvFatbinAddCubin(self._handle, cubin, size, architecture.encode(), b"sm70_kernels")
+            self._library.nvFatbinAddCubin(self._handle, cubin, size, architecture.encode(), self._name)
         )
 
     def add_ptx(self, ptx: bytes, architecture: str) -> None:
         size = ctypes.c_size_t(len(ptx))
         self._check(
-            self._library.nvFatbinAddPTX(self._handle, ptx, size, architecture.encode(), b"sm70_kernels", b"")
+            self._library.nvFatbinAddPTX(self._handle, ptx, size, architecture.encode(), self._name, b"")
         )
 
     def finish(self) -> bytes:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
-from sm70_kernels_cuda.layouts.lane_map import render
 from sm70_kernels_cuda.layouts.nvfp4_block import BLOCK_BYTES, Nvfp4Block
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 SHAPES = [(1, 16), (16, 256), (31, 272), (33, 128), (100, 1536), (64, 17408), (0, 256)]
 
 
@@ -88,10 +84,3 @@ def test_packing_leaves_its_inputs_alone(rng: np.random.Generator) -> None:
     Nvfp4Block(48, 256).pack(codes, scales)
     assert torch.equal(codes, kept[0])
     assert torch.equal(scales, kept[1])
-
-
-def test_the_page_is_generated_from_the_packer() -> None:
-    page = REPOSITORY / "docs" / "layouts" / "nvfp4_block.md"
-    assert page.read_text(encoding="utf-8") == render(), (
-        f"run: python -m sm70_kernels_cuda.layouts > {page.relative_to(REPOSITORY)}"
-    )

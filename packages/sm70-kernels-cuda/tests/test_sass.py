@@ -11,15 +11,18 @@ import sass
 from build_support.fatbin import include_folders
 from build_support.nvrtc import compile_source
 from emulated_kernels import PACKAGE
-from sm70_kernels_cuda.launch import DEQUANTIZE_KERNEL, TURING_ATOM, VARIANTS, VOLTA_ATOM, Variant, atom_of
+from sm70_kernels_cuda.kernel_set import KERNEL_SETS, NVFP4_HALF_KERNELS
+from sm70_kernels_cuda.launch import TURING_ATOM, VOLTA_ATOM, Variant, atom_of
 from sm70_kernels_cuda.launch_cluster import CLUSTER_VARIANTS
-from sm70_kernels_cuda.launch_general import GENERAL_VARIANTS
 
 if TYPE_CHECKING:
     from collections import Counter
     from pathlib import Path
 
 ARCHITECTURES = ("70", "75", "80", "90")
+EACH_VARIANT = pytest.mark.parametrize(
+    "variant", [item for kernels in KERNEL_SETS for item in kernels.strip], ids=lambda variant: variant.kernel
+)
 
 # A block of 16 warps can have 128 registers a thread, one of 8 warps 255; below that, what leaves room for
 # two blocks of 8 warps on a multiprocessor (128), and for M <= 8 for three of them from 7.5 on (80).
@@ -58,9 +61,8 @@ def code(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_the_binary_holds_exactly_the_kernels_that_are_launched(code: MachineCode) -> None:
-    wanted = {DEQUANTIZE_KERNEL}
-    wanted |= {item.kernel for item in VARIANTS}
-    wanted |= {item.kernel for item in GENERAL_VARIANTS}
+    atom = atom_of(int(code.architecture))
+    wanted = {name for kernels in KERNEL_SETS for name in kernels.kernels(atom)}
     if code.architecture >= "90":
         wanted |= {item.kernel for item in CLUSTER_VARIANTS}
     assert set(code.resources) == wanted
@@ -79,7 +81,7 @@ def test_nothing_is_spilled(code: MachineCode) -> None:
         assert not any(op.startswith(("STL", "LDL")) for op in code.instructions[name]), name
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.kernel)
+@EACH_VARIANT
 def test_registers_and_shared_memory_are_within_budget(code: MachineCode, variant: Variant) -> None:
     used = code.resources[variant.kernel].registers
     assert used <= REGISTER_BUDGET[code.architecture, variant.token_tiles]
@@ -87,7 +89,7 @@ def test_registers_and_shared_memory_are_within_budget(code: MachineCode, varian
     assert variant.shared_bytes(atom_of(int(code.architecture))) <= SHARED_BUDGET
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.kernel)
+@EACH_VARIANT
 def test_tensor_cores_do_the_products(code: MachineCode, variant: Variant) -> None:
     counts = code.instructions[variant.kernel]
     atom = atom_of(int(code.architecture))
@@ -106,13 +108,16 @@ def test_tensor_cores_do_the_products(code: MachineCode, variant: Variant) -> No
     assert not any(op.startswith("SHFL") for op in counts), "a product was emulated"
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.kernel)
+@EACH_VARIANT
 def test_a_unit_is_four_wide_loads_and_one_of_scales(code: MachineCode, variant: Variant) -> None:
     counts = code.instructions[variant.kernel]
     streaming = {op: count for op, count in counts.items() if op.startswith("LDG.E.NA.")}
     wide = sum(count for op, count in streaming.items() if ".128." in op)
     scales = sum(count for op, count in streaming.items() if ".64." in op)
-    assert wide == 4 * scales > 0
+    if variant in NVFP4_HALF_KERNELS.strip:  # scales of two bytes: 16 bytes of them as well
+        assert wide % 5 == scales == 0 < wide
+    else:
+        assert wide == 4 * scales > 0
     assert wide + scales == sum(streaming.values()), streaming
     # Activations come 16 bytes at a time as well: two loads for each token tile and chunk.
     activations = sum(count for op, count in counts.items() if op.startswith("LDG.E.128"))

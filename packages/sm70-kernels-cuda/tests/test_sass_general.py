@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -13,14 +15,28 @@ import sass
 from build_support.fatbin import include_folders
 from build_support.nvrtc import compile_source
 from emulated_kernels import PACKAGE
+from sm70_kernels_cuda.kernel_set import KERNEL_SETS
 from sm70_kernels_cuda.launch import AMPERE_ATOM, TURING_ATOM, VOLTA_ATOM, Atom, atom_of
-from sm70_kernels_cuda.launch_general import GENERAL_VARIANTS, GeneralVariant, warp_shape
+from sm70_kernels_cuda.launch_general import warp_shape
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from sm70_kernels_cuda.launch_general import GeneralVariant
+
 ARCHITECTURES = ("70", "75", "80", "90")
-EACH_VARIANT = pytest.mark.parametrize("variant", GENERAL_VARIANTS, ids=lambda variant: variant.kernel)
+CASES = [
+    (architecture, variant)
+    for architecture in ARCHITECTURES
+    for kernels in KERNEL_SETS
+    for variant in kernels.general_for(atom_of(int(architecture)))
+]
+EACH_VARIANT = pytest.mark.parametrize(
+    ("code", "variant"),
+    CASES,
+    ids=[f"{architecture}-{variant.kernel}" for architecture, variant in CASES],
+    indirect=["code"],
+)
 
 # By atom and token tiles. Two blocks on a multiprocessor can have 128 registers a thread, one can have 255.
 REGISTER_BUDGET = {
@@ -59,18 +75,30 @@ class MachineCode:
         return atom_of(int(self.architecture))
 
 
-@pytest.fixture(scope="module", params=ARCHITECTURES)
-def code(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> MachineCode:
-    folder: Path = tmp_path_factory.mktemp("cubin")
-    source, cubin = folder / "general.cu", folder / "general.cubin"
-    source.write_text('#include "general_nvfp4.cuh"\n', encoding="utf-8")
-    cubin.write_bytes(compile_source(source, f"sm_{request.param}", include_folders(PACKAGE)))
-    return MachineCode(request.param, sass.resources(cubin), sass.instructions(cubin), sass.listing(cubin))
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], MachineCode]:
+    @functools.cache
+    def of(architecture: str) -> MachineCode:
+        folder: Path = tmp_path_factory.mktemp("cubin")
+        source, cubin = folder / "general.cu", folder / "general.cubin"
+        source.write_text('#include "general_nvfp4.cuh"\n', encoding="utf-8")
+        cubin.write_bytes(compile_source(source, f"sm_{architecture}", include_folders(PACKAGE)))
+        listing = sass.listing(cubin)
+        return MachineCode(architecture, sass.resources(cubin), sass.instructions(cubin), listing)
+
+    return of
 
 
+@pytest.fixture
+def code(request: pytest.FixtureRequest, compiled: Callable[[str], MachineCode]) -> MachineCode:
+    return compiled(request.param)
+
+
+@pytest.mark.parametrize("code", ARCHITECTURES, indirect=True)
 def test_the_table_holds_exactly_the_compiled_kernels(code: MachineCode) -> None:
-    compiled = {name for name in code.resources if name.startswith("general_")}
-    assert compiled == {variant.kernel for variant in GENERAL_VARIANTS}
+    found = {name for name in code.resources if name.startswith("general_")}
+    wanted = {item.kernel for kernels in KERNEL_SETS for item in kernels.general_for(code.atom)}
+    assert found == wanted
 
 
 @EACH_VARIANT
@@ -145,4 +173,6 @@ def test_no_load_crosses_a_barrier(code: MachineCode, variant: GeneralVariant) -
     pieces, weights = 2 * variant.token_tiles // variant.warps_n, warp_shape(code.atom).rows // 16
     for first, last in pairwise(barriers[:3]):  # the loop's two slabs, after the barrier before the loop
         slab = Counter(order[first + 1 : last])
-        assert slab == {"weight": weights, "x": pieces, "store": pieces}
+        assert slab == {"weight": slab["weight"], "x": pieces, "store": pieces}
+        # Scales widened to FP16 are 16 bytes a lane as well; every fourth slab loads those of the next four.
+        assert slab["weight"] in ({weights, 2 * weights} if variant.layout == "nvfp4_half" else {weights})

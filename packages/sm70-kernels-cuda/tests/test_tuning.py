@@ -12,6 +12,7 @@ import torch
 
 from sm70_kernels_cuda import nvfp4, nvfp4_general
 from sm70_kernels_cuda.choice import choose_linear
+from sm70_kernels_cuda.kernel_set import KERNEL_SETS, KernelSet
 from sm70_kernels_cuda.launch import (
     AMPERE_ATOM,
     TURING_ATOM,
@@ -25,6 +26,7 @@ from sm70_kernels_cuda.launch_cluster import Card
 from sm70_kernels_cuda.launch_general import GeneralVariant, choose_general
 from sm70_kernels_cuda.tuning.table import (
     KINDS,
+    NO_TUNING,
     TABLE,
     Source,
     TuningRow,
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
 V100 = Card(80, 96 * 1024)
 T4 = Card(40, 64 * 1024)
-NO_ROWS = TuningTable({}, ())
+NO_ROWS = NO_TUNING
 SOURCE = Source("measured", "a card", "benchmarks/results/card/linear.csv", "2026-11-30", "abc1234")
 STRIP = TuningRow(70, 80, 4096, 4096, 1, 4, "strip", "qpn2_nvfp4_t1_w4", "here")
 GENERAL = TuningRow(70, 80, 4096, 4096, 5, 12, "general", "general_nvfp4_t4_n1_k8", "here")
@@ -129,6 +131,35 @@ def test_the_strip_kernels_end_at_few_rows_on_7_x(
             assert got == choose_variant(m, k, atom)
         else:
             assert got == choose_general(m, n, k, atom, card)
+
+
+@pytest.mark.parametrize("kernel_set", KERNEL_SETS, ids=lambda item: item.layout.name)
+@pytest.mark.parametrize(
+    ("sm_number", "card"), [(70, V100), (75, T4), (90, Card(132, 227 * 1024))], ids=["v100", "t4", "h200"]
+)
+def test_each_layout_gets_kernels_of_its_own(sm_number: int, card: Card, kernel_set: KernelSet) -> None:
+    atom = atom_of(sm_number)
+    for m in (1, 8, 9, 16, 17, 32, 33, 64, 1000):
+        for qpn2 in (False, True):
+            got = choose_linear(
+                *(m, 4096, 4096, qpn2),
+                sm_number=sm_number,
+                atom=atom,
+                card=card,
+                tuning=NO_ROWS,
+                kernel_set=kernel_set,
+            )
+            assert got.kernel in kernel_set.kernels(atom)
+            assert got.shared_bytes(atom) <= card.shared_bytes
+            assert isinstance(got, Variant) == (qpn2 and m <= kernel_set.strip_rows(atom))
+
+
+def test_where_general_kernels_are_few_the_strip_kernels_go_on() -> None:
+    rows = {
+        item.layout.name: [item.strip_rows(atom) for atom in (VOLTA_ATOM, TURING_ATOM, AMPERE_ATOM)]
+        for item in KERNEL_SETS
+    }
+    assert rows == {"nvfp4_block": [8, 16, 32], "mxfp4_block": [16, 16, 32], "nvfp4_half_block": [8, 8, 8]}
 
 
 def test_the_strip_kernels_end_at_32_rows_from_8_0_on() -> None:

@@ -42,14 +42,14 @@ def _message(mapping: dict[Any, Any]) -> str:
 
 def test_an_unknown_section_names_the_near_match() -> None:
     assert _message({"sm70_nvpf4": {}}) == (
-        "the section 'sm70_nvpf4'. Allowed: sm70_nvfp4, sm70_report. Did you mean 'sm70_nvfp4'."
+        "the section 'sm70_nvpf4'. Allowed: sm70_nvfp4, sm70_mxfp4, sm70_report. Did you mean 'sm70_nvfp4'."
     )
 
 
 def test_an_unknown_field_names_the_near_match() -> None:
-    assert _message({"sm70_nvfp4": {"qpn": True}}) == (
-        "the field 'sm70_nvfp4.qpn'. Allowed: sm70_nvfp4.enabled, sm70_nvfp4.qpn2, sm70_nvfp4.prefill_min_m. "
-        "Did you mean 'sm70_nvfp4.qpn2'."
+    assert _message({"sm70_nvfp4": {"qpn_2": True}}) == (
+        "the field 'sm70_nvfp4.qpn_2'. Allowed: sm70_nvfp4.enabled, sm70_nvfp4.qpn2, sm70_nvfp4.qpn4, "
+        "sm70_nvfp4.prefill_min_m. Did you mean 'sm70_nvfp4.qpn2'."
     )
 
 

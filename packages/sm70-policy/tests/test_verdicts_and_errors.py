@@ -66,7 +66,7 @@ _VALUES = [
     REFUSAL,
     Absence("sm70-moe", REFUSAL),
     KernelVerdict("A", REFUSAL),
-    Settings(Nvfp4Settings(enabled=True, qpn2=False), ReportSettings("routes.json")),
+    Settings(Nvfp4Settings(enabled=True, qpn2=False), sm70_report=ReportSettings("routes.json")),
     Policy(Settings(), frozenset({"A"})),
 ]
 

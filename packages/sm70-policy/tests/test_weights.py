@@ -10,8 +10,9 @@ import torch
 
 from policy_fakes import make_problem
 from sm70_policy.errors import WeightError
+from sm70_policy.formats import MXFP4
 from sm70_policy.provider import QuantizedWeight
-from sm70_policy.weights import validate_nvfp4
+from sm70_policy.weights import validate_mxfp4, validate_nvfp4
 
 N, K = 6, 64
 PROBLEM = make_problem(N, K)
@@ -143,3 +144,39 @@ def test_a_bad_row_factor_is_named_with_its_row(bad: float) -> None:
         f"model.layers.0.mlp.down_proj: global scale {bad} at output row {row}. "
         f"Allowed: positive finite numbers. {REQUANTIZE}"
     ), f"seed {seed}"
+
+
+MX_PROBLEM = dataclasses.replace(PROBLEM, weight_format=MXFP4)
+
+
+def _mx_weight() -> QuantizedWeight:
+    scales = torch.arange(0, 255, 23, dtype=torch.int32)[: N * K // 32].to(torch.uint8).reshape(N, K // 32)
+    return dataclasses.replace(_weight(), scales=scales)
+
+
+def test_a_good_mxfp4_weight_passes() -> None:
+    weight = _mx_weight()
+    weight.scales[0, 0], weight.scales[0, 1] = 0, 254
+    validate_mxfp4(MX_PROBLEM, weight)
+
+
+def test_a_nan_of_mxfp4_names_the_layer() -> None:
+    weight = _mx_weight()
+    weight.scales[2:4, 1] = 255
+    with pytest.raises(WeightError) as caught:
+        validate_mxfp4(MX_PROBLEM, weight)
+    assert str(caught.value) == (
+        "model.layers.0.mlp.down_proj: 2 NaN block scales of 12. Allowed: E8M0 bytes below 255. " + REQUANTIZE
+    )
+
+
+@pytest.mark.parametrize("k", [16, 48, 80])
+def test_k_of_mxfp4_must_be_whole_groups(k: int) -> None:
+    problem = dataclasses.replace(MX_PROBLEM, k=k)
+    with pytest.raises(WeightError, match=rf"K={k} in mxfp4\. Allowed: multiples of 32"):
+        validate_mxfp4(problem, _mx_weight())
+
+
+def test_scales_of_nvfp4_are_not_those_of_mxfp4() -> None:
+    with pytest.raises(WeightError, match=r"scales of dtype torch\.float8_e4m3fn and shape \[6, 4\]"):
+        validate_mxfp4(MX_PROBLEM, _weight())

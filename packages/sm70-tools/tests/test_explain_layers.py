@@ -272,7 +272,6 @@ def test_block_scales_of_another_shape(scales: tuple[int, ...] | None) -> None:
             ("weight_packed", "I32", (512, 32)),
             "int4-group-g128",
         ),
-        (compressed_tensors(strategy="group", group_size=32), ("weight_packed", "U8", (512, 128)), "mxfp4"),
         ({"quant_method": "fp8"}, ("weight", "F8_E4M3", (512, 256)), "fp8"),
     ],
 )
@@ -287,12 +286,30 @@ def test_sizes_of_other_formats(
     assert module.nbytes == shape[0] * shape[1] * _BYTES[dtype]
 
 
+@pytest.mark.parametrize("groups", [8, 16])
+def test_scales_of_mxfp4_are_counted(groups: int) -> None:
+    name = f"{LAYER}.mlp.up_proj"
+    tensors: dict[str, tuple[str, tuple[int, ...]]] = {
+        f"{name}.weight_packed": ("U8", (512, 128)),
+        f"{name}.weight_scale": ("U8", (512, groups)),
+    }
+    quantization = compressed_tensors(strategy="group", group_size=32)
+    if groups == 16:
+        with pytest.raises(CheckpointError, match=r"where mxfp4 has \[512, 8\]"):
+            _inventory(tensors, quantization)
+        return
+    module = _inventory(tensors, quantization).find(name)
+    assert module is not None
+    assert (module.n, module.k, module.format) == (512, 256, "mxfp4")
+    assert module.nbytes == 512 * (128 + 8)
+
+
 def test_a_layout_that_is_not_known() -> None:
     with pytest.raises(CheckpointError) as caught:
         _inventory({f"{LAYER}.mlp.up_proj.weight": ("U8", (65536, 1))}, {"quant_method": "bitsandbytes"})
     assert str(caught.value).startswith(
-        f"{LAYER}.mlp.up_proj, not served by the suite: bitsandbytes as U8 [65536, 1]. Allowed: nvfp4; "
-        "also read"
+        f"{LAYER}.mlp.up_proj, not served by the suite: bitsandbytes as U8 [65536, 1]. Allowed: nvfp4, "
+        "mxfp4; also read"
     )
 
 

@@ -103,7 +103,7 @@ def test_nothing_to_complain_about(tmp_path: Path) -> None:
 
 def test_stock_vllm_is_named_where_it_takes_over(tmp_path: Path) -> None:
     text = _flat(_explain(tmp_path, find_card("h200").device))
-    assert "which take NVFP4 from compute capability 7.5 on." in text
+    assert "which take NVFP4 from compute capability 7.5 on and MXFP4 from compute capability 8.0 on." in text
     assert "FastFakeKernel: on compute capability 9.0 stock vLLM keeps its own kernel" in text
     assert "CANNOT" not in text
 

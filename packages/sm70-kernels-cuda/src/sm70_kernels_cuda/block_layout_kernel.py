@@ -1,19 +1,21 @@
-"""What the kernels that read the `nvfp4_block` layout share: verdicts and the preparation of a layer."""
+"""What the kernels that read a layout of blocks share: verdicts and the preparation of a layer."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from sm70_kernels_cuda import binary
-from sm70_kernels_cuda.layouts.nvfp4_block import Nvfp4Block
+from sm70_kernels_cuda.layouts.fp4_block import LAYOUT_ABI
 from sm70_policy.capability import Sm
-from sm70_policy.formats import NVFP4
+from sm70_policy.formats import MXFP4
 from sm70_policy.problem import ActivationDtype
 from sm70_policy.verdict import SUPPORTED, Rejection, Verdict
-from sm70_policy.weights import validate_nvfp4
+from sm70_policy.weights import validate_mxfp4, validate_nvfp4
 
 if TYPE_CHECKING:
+    from sm70_kernels_cuda.layouts.fp4_block import Fp4Block
     from sm70_policy.capability import Device
+    from sm70_policy.formats import WeightFormat
     from sm70_policy.problem import LinearProblem
     from sm70_policy.provider import PreparedLinear, QuantizedWeight
     from sm70_policy.settings import Settings
@@ -31,12 +33,14 @@ CAPABILITIES: frozenset[Sm] = frozenset(
 _ANOTHER_CARD = "use another card"
 
 
-class BlockLayoutNvFp4Kernel:
-    """Base of the kernels that multiply FP16 activations with a weight in the `nvfp4_block` layout.
+class BlockLayoutKernel:
+    """Base of the kernels that multiply FP16 activations with a weight in a layout of blocks.
 
     Attributes:
         capabilities: Those that it serves, of CAPABILITIES.
         elsewhere: What to do on the others of CAPABILITIES.
+        weight_format: The checkpoint's format.
+        layout: How the weight stays on the device.
         k_multiple: K must be a multiple of this.
         k_fix: What to do where it is not.
         qpn2: Whether the operator may use the QPN2 kernels for few rows.
@@ -44,15 +48,19 @@ class BlockLayoutNvFp4Kernel:
 
     capabilities: frozenset[Sm] = CAPABILITIES
     elsewhere: str = _ANOTHER_CARD
+    weight_format: WeightFormat
+    layout: type[Fp4Block]
     k_multiple: int
     k_fix: str
     qpn2: bool
 
     def supports(self, problem: LinearProblem, device: Device) -> Verdict:
         """Judge format, card, dtype and K. Any N is padded with zeros."""
-        if problem.weight_format != NVFP4:
+        if problem.weight_format != self.weight_format:
             return Rejection(
-                "format", f"serves {NVFP4.name}, asked for {problem.weight_format.name}", "use another kernel"
+                "format",
+                f"serves {self.weight_format.name}, asked for {problem.weight_format.name}",
+                "use another kernel",
             )
         if device.sm not in self.capabilities:
             allowed = ", ".join(str(sm) for sm in sorted(self.capabilities))
@@ -61,12 +69,9 @@ class BlockLayoutNvFp4Kernel:
                 f"needs compute capability {allowed}; asked for {device}",
                 self.elsewhere if device.sm in CAPABILITIES else _ANOTHER_CARD,
             )
-        if not binary.is_present():
-            return Rejection(
-                "binary-missing",
-                "this installation of sm70-kernels-cuda holds no compiled kernels",
-                "pip install --force-reinstall sm70-kernels-cuda",
-            )
+        unusable = _why_no_binary()
+        if unusable is not None:
+            return unusable
         if problem.activation is not ActivationDtype.FLOAT16:
             return Rejection(
                 "activation-dtype",
@@ -83,25 +88,41 @@ class BlockLayoutNvFp4Kernel:
 
     def resident_bytes(self, problem: LinearProblem) -> int:
         """Bytes of the packed weight and the row factors."""
-        return Nvfp4Block(problem.n, problem.k).storage_bytes + 4 * problem.n
+        return self.layout(problem.n, problem.k).storage_bytes + 4 * problem.n
 
     def prepare(self, problem: LinearProblem, weight: QuantizedWeight, settings: Settings) -> PreparedLinear:
-        """Permute the checkpoint's bytes into the resident layout.
+        """Bring the checkpoint's tensors into the resident layout.
 
         Raises:
-            WeightError: The tensors do not form a valid weight.
+            WeightError: The tensors do not form a valid weight, or the layout cannot hold it exactly.
         """
         import torch
 
-        from sm70_kernels_cuda.modules import PackedLinear
+        from sm70_kernels_cuda.modules import PackedLinear, PackedMxfp4Linear
 
-        validate_nvfp4(problem, weight)
-        packed = Nvfp4Block(problem.n, problem.k).pack(weight.codes, weight.scales)
+        is_mxfp4 = self.weight_format == MXFP4
+        (validate_mxfp4 if is_mxfp4 else validate_nvfp4)(problem, weight)
+        layout = self.layout(problem.n, problem.k)
+        packed, factor = layout.resident(problem.layer, weight.codes, weight.scales, weight.row_factor)
         if packed.is_cuda:
             # The cluster kernel reads weights before its predecessor in the stream has ended. That must never
             # be the kernel that wrote them.
             torch.cuda.synchronize(packed.device)
-        dense_rows = settings.sm70_nvfp4.prefill_min_m or 0
-        return PackedLinear(
-            packed, weight.row_factor.clone(), problem.k, qpn2=self.qpn2, dense_rows=dense_rows
+        dense_rows = settings.lookup(f"sm70_{self.weight_format.name}.prefill_min_m") or 0
+        module = PackedMxfp4Linear if is_mxfp4 else PackedLinear
+        return module(packed, factor, problem.k, qpn2=self.qpn2, dense_rows=dense_rows)
+
+
+def _why_no_binary() -> Rejection | None:
+    fix = "pip install --force-reinstall sm70-kernels-cuda"
+    if not binary.is_present():
+        return Rejection(
+            "binary-missing", "this installation of sm70-kernels-cuda holds no compiled kernels", fix
         )
+    if not binary.fits_layouts():
+        return Rejection(
+            "binary-layout",
+            f"the compiled kernels read layout ABI {binary.layout_abi()}, this package writes {LAYOUT_ABI}",
+            fix,
+        )
+    return None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sm70_kernels_cuda.kernel_set import NVFP4_KERNELS
 from sm70_kernels_cuda.launch import QPN2_K_MULTIPLE, Variant, choose_variant
 from sm70_kernels_cuda.launch_general import choose_general
 
 if TYPE_CHECKING:
+    from sm70_kernels_cuda.kernel_set import KernelSet
     from sm70_kernels_cuda.launch import Atom
     from sm70_kernels_cuda.launch_cluster import Card
     from sm70_kernels_cuda.launch_general import GeneralVariant
@@ -15,7 +17,16 @@ if TYPE_CHECKING:
 
 
 def choose_linear(
-    m: int, n: int, k: int, qpn2: bool, *, sm_number: int, atom: Atom, card: Card, tuning: TuningTable
+    m: int,
+    n: int,
+    k: int,
+    qpn2: bool,
+    *,
+    sm_number: int,
+    atom: Atom,
+    card: Card,
+    tuning: TuningTable,
+    kernel_set: KernelSet = NVFP4_KERNELS,
 ) -> Variant | GeneralVariant:
     """Pick the strip or general kernel for M rows of x.
 
@@ -27,14 +38,15 @@ def choose_linear(
         sm_number: Compute capability, 70 for 7.0.
         atom: The tensor-core atom that the binary holds for it.
         card: The device.
-        tuning: Rows that come before the arithmetic.
+        tuning: Rows that come before the arithmetic; they name kernels of NVFP4_KERNELS alone.
+        kernel_set: The kernels of the weight's layout.
     """
     tuned = tuning.find(sm_number, card.multiprocessors, m, n, k)
     if tuned is not None and _can_run(tuned, k, qpn2, atom, card):
         return tuned
-    if qpn2 and m <= atom.strip_rows:
-        return choose_variant(m, k, atom)
-    return choose_general(m, n, k, atom, card)
+    if qpn2 and m <= kernel_set.strip_rows(atom):
+        return choose_variant(m, k, atom, kernel_set.strip)
+    return choose_general(m, n, k, atom, card, kernel_set.considered_for(atom))
 
 
 def _can_run(variant: Variant | GeneralVariant, k: int, qpn2: bool, atom: Atom, card: Card) -> bool:

@@ -80,15 +80,17 @@ class Variant:
     Attributes:
         token_tiles: Tiles of 8 rows of x that it multiplies with each decoded weight.
         warps: Warps that split K.
+        layout: Name of the layout that it reads, without `_block`.
     """
 
     token_tiles: int
     warps: int
+    layout: str = "nvfp4"
 
     @property
     def kernel(self) -> str:
         """Name in the fat binary."""
-        return f"qpn2_nvfp4_t{self.token_tiles}_w{self.warps}"
+        return f"qpn2_{self.layout}_t{self.token_tiles}_w{self.warps}"
 
     def shared_bytes(self, atom: Atom) -> int:
         """Dynamic shared memory: one float for each warp, token and padded output column."""
@@ -126,17 +128,18 @@ class Launch:
     overlaps_previous: bool = False
 
 
-def choose_variant(m: int, k: int, atom: Atom) -> Variant:
+def choose_variant(m: int, k: int, atom: Atom, variants: tuple[Variant, ...] = VARIANTS) -> Variant:
     """Pick the variant for M rows of x.
 
     Args:
-        m: Rows, 1 to 32.
+        m: Rows, 1 to 8 times the largest `token_tiles`.
         k: Input features.
         atom: The card's atom.
+        variants: What was compiled for the weight's layout.
     """
     tiles = 1 if m <= TOKEN_TILE else 2 if m <= 2 * TOKEN_TILE else 4
     units = -(-k // BLOCK_COLUMNS) * atom.units_per_block
-    fitting = [item for item in VARIANTS if item.token_tiles == tiles]
+    fitting = [item for item in variants if item.token_tiles == tiles]
     # More warps than units leave some idle, yet fewer would take two units one after the other. Half of them
     # idle is too many.
     busy = [item for item in fitting if item.warps <= atom.warps and item.warps < 2 * units]
@@ -148,8 +151,8 @@ def launch_variant(variant: Variant, n: int, atom: Atom) -> Launch:
     return Launch(variant.kernel, (-(-n // atom.strip), 1), variant.warps * 32, variant.shared_bytes(atom))
 
 
-def launch_dequantize(n: int, k: int) -> Launch:
+def launch_dequantize(n: int, k: int, kernel: str = DEQUANTIZE_KERNEL) -> Launch:
     """Launch of the decoder to dense FP16."""
     warps = DEQUANTIZE_THREADS // 32
     grid = (-(-k // (BLOCK_COLUMNS * warps)), -(-n // BLOCK_ROWS))
-    return Launch(DEQUANTIZE_KERNEL, grid, DEQUANTIZE_THREADS, 0)
+    return Launch(kernel, grid, DEQUANTIZE_THREADS, 0)

@@ -1,4 +1,4 @@
-"""Launches of the general NVFP4 kernel: pure arithmetic, tested without a card.
+"""Launches of the general kernel: pure arithmetic, tested without a card.
 
 The names, shapes and shared memory mirror csrc/general_nvfp4.cuh and include/sm70/gemm/general_nvfp4.cuh.
 """
@@ -36,7 +36,7 @@ class WarpShape:
         overhead_slabs: What starting and ending a block of threads costs, in slabs.
         one_block_tiles: Up to so many token tiles, one block takes all rows.
         most_tiles: Most token tiles of a block that pay.
-        variants: The compiled kernels that the choice considers.
+        variants: The compiled kernels of NVFP4 that the choice considers.
     """
 
     rows: int
@@ -65,16 +65,18 @@ class GeneralVariant:
         token_tiles: Tiles of 8 rows of x of a block of threads.
         warps_n: Warps of a block that share a strip of output columns.
         warps_k: Warps of a block that share K.
+        layout: Name of the layout that it reads, without `_block`.
     """
 
     token_tiles: int
     warps_n: int
     warps_k: int
+    layout: str = "nvfp4"
 
     @property
     def kernel(self) -> str:
         """Name in the fat binary."""
-        return f"general_nvfp4_t{self.token_tiles}_n{self.warps_n}_k{self.warps_k}"
+        return f"general_{self.layout}_t{self.token_tiles}_n{self.warps_n}_k{self.warps_k}"
 
     @property
     def threads(self) -> int:
@@ -178,7 +180,9 @@ _WARP_SHAPES = {
 }
 
 
-def choose_general(m: int, n: int, k: int, atom: Atom, card: Card) -> GeneralVariant:
+def choose_general(
+    m: int, n: int, k: int, atom: Atom, card: Card, variants: tuple[GeneralVariant, ...] | None = None
+) -> GeneralVariant:
     """Pick the variant that should finish first.
 
     Args:
@@ -187,12 +191,13 @@ def choose_general(m: int, n: int, k: int, atom: Atom, card: Card) -> GeneralVar
         k: Input features.
         atom: The card's atom.
         card: The device.
+        variants: What is considered of a layout other than NVFP4's own; None for `WarpShape.variants`.
     """
     shape = warp_shape(atom)
     tiles = min(_divide_up(m, TOKEN_TILE), shape.one_block_tiles)
     fitting = [
         item
-        for item in shape.variants
+        for item in (shape.variants if variants is None else variants)
         if shape.most_tiles >= item.token_tiles >= tiles and item.shared_bytes(atom) <= card.shared_bytes
     ]
     return min(fitting, key=lambda item: (_time(item, m, n, k, atom, card), _blocks(item, m, n, atom)))

@@ -12,7 +12,7 @@ class PackedLinear(nn.Module):
     """A packed NVFP4 weight, multiplied by `sm70::nvfp4_linear`.
 
     Attributes:
-        weight: uint8, `nvfp4_block` layout.
+        weight: uint8, `nvfp4_block` or `nvfp4_half_block` layout.
         row_factor: float32 [N].
     """
 
@@ -22,7 +22,7 @@ class PackedLinear(nn.Module):
         """Take ownership of the packed weight.
 
         Args:
-            weight: uint8, `nvfp4_block` layout.
+            weight: uint8, in a layout of the operator that `forward` calls.
             row_factor: float32 [N].
             k: Input features.
             qpn2: Whether the QPN2 kernels may multiply it.
@@ -38,6 +38,22 @@ class PackedLinear(nn.Module):
     def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return x @ w^T + bias: FP16 [..., K] to FP16 [..., N]."""
         result: Tensor = torch.ops.sm70.nvfp4_linear(
+            x, self.weight, self.row_factor, bias, self.k, self.qpn2, self.dense_rows
+        )
+        return result
+
+
+class PackedMxfp4Linear(PackedLinear):
+    """A packed MXFP4 weight, multiplied by `sm70::mxfp4_linear`.
+
+    Attributes:
+        weight: uint8, `mxfp4_block` layout.
+        row_factor: float32 [N]: each row's largest scale.
+    """
+
+    def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Return x @ w^T + bias: FP16 [..., K] to FP16 [..., N]."""
+        result: Tensor = torch.ops.sm70.mxfp4_linear(
             x, self.weight, self.row_factor, bias, self.k, self.qpn2, self.dense_rows
         )
         return result

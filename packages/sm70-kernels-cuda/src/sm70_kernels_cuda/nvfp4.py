@@ -1,4 +1,4 @@
-"""The NVFP4 kernels of one binary, callable on torch tensors."""
+"""The kernels of one binary for weights of E2M1 codes, callable on torch tensors."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from torch import Tensor
 from sm70_kernels_cuda import binary, launch
 from sm70_kernels_cuda.choice import choose_linear
 from sm70_kernels_cuda.driver import ArgumentBlock, Module, current_stream
+from sm70_kernels_cuda.kernel_set import NVFP4_KERNELS, KernelSet
 from sm70_kernels_cuda.launch_cluster import Card, has_clusters
 from sm70_kernels_cuda.launch_general import GeneralVariant
 from sm70_kernels_cuda.nvfp4_cluster import ClusterKernels
 from sm70_kernels_cuda.nvfp4_general import GeneralKernels
 from sm70_kernels_cuda.operands import LinearArguments, fill_operands
+from sm70_kernels_cuda.tuning.table import NO_TUNING
 from sm70_kernels_cuda.tuning.table import load as load_tuning
 
 
@@ -40,7 +42,7 @@ _dequantize_block = ArgumentBlock(DequantizeArguments)
 
 
 class Nvfp4Kernels:
-    """The kernels of a loaded binary, for one tensor-core atom.
+    """The kernels of a loaded binary for one layout and one tensor-core atom.
 
     Every call enqueues on the current stream of its tensors' device, which must be the current device.
     Nothing is kept between calls: scratch belongs to the invocation.
@@ -57,14 +59,16 @@ class Nvfp4Kernels:
         general: GeneralKernels,
         choose: Choice,
         cluster: ClusterKernels | None = None,
+        kernel_set: KernelSet = NVFP4_KERNELS,
     ) -> None:
-        """Use the kernels of `module`, compiled for `atom`; `cluster` where the card has clusters."""
+        """Use `kernel_set` of `module`, compiled for `atom`; `cluster` where the card has clusters."""
         self.dense_rows = atom.dense_rows
         self._module = module
         self._atom = atom
         self.general = general
         self._choose = choose
         self._cluster = cluster
+        self._set = kernel_set
 
     def linear(
         self,
@@ -80,7 +84,7 @@ class Nvfp4Kernels:
 
         Args:
             x: FP16 [..., K].
-            weight: uint8, `nvfp4_block`.
+            weight: uint8, in the layout of these kernels.
             row_factor: float32 [N].
             bias: FP16 [N] or None.
             y: FP16 [..., N], contiguous; written completely.
@@ -113,7 +117,7 @@ class Nvfp4Kernels:
         Args:
             variant: The compiled kernel; it takes up to `8 * token_tiles` rows.
             x: FP16 [..., K].
-            weight: uint8, `nvfp4_block`.
+            weight: uint8, in the layout of these kernels.
             row_factor: float32 [N].
             bias: FP16 [N] or None.
             y: FP16 [..., N], contiguous; written completely.
@@ -126,7 +130,7 @@ class Nvfp4Kernels:
         """Decode a packed weight into a new dense FP16 tensor [N, K].
 
         Args:
-            weight: uint8, `nvfp4_block`.
+            weight: uint8, in the layout of these kernels.
             row_factor: float32 [N].
             k: Input features.
         """
@@ -137,7 +141,8 @@ class Nvfp4Kernels:
         values.row_factor = row_factor.data_ptr()
         values.dense = dense.data_ptr()
         values.n, values.k = n, k
-        self._enqueue(launch.launch_dequantize(n, k), _dequantize_block, weight.device.index)
+        plan = launch.launch_dequantize(n, k, self._set.dequantize)
+        self._enqueue(plan, _dequantize_block, weight.device.index)
         return dense
 
     def _enqueue(self, plan: launch.Launch, arguments: ArgumentBlock, device: int) -> None:
@@ -151,14 +156,28 @@ def _readable(x: Tensor) -> Tensor:
 
 
 @functools.cache
-def kernels_for(device: int) -> Nvfp4Kernels:
-    """The package's own kernels on a CUDA device."""
+def kernels_for(device: int, kernel_set: KernelSet = NVFP4_KERNELS) -> Nvfp4Kernels:
+    """The package's own kernels of one layout on a CUDA device."""
     properties = torch.cuda.get_device_properties(device)
     module, number = binary.module(), properties.major * 10 + properties.minor
     card = Card(properties.multi_processor_count, properties.shared_memory_per_block_optin)
     atom = launch.atom_of(number)
-    cluster = ClusterKernels(module, card) if has_clusters(properties.major) else None
-    choose = functools.partial(choose_linear, sm_number=number, atom=atom, card=card, tuning=load_tuning())
+    clusters = kernel_set.clusters and has_clusters(properties.major)
+    choose = functools.partial(
+        choose_linear,
+        sm_number=number,
+        atom=atom,
+        card=card,
+        tuning=load_tuning() if kernel_set is NVFP4_KERNELS else NO_TUNING,
+        kernel_set=kernel_set,
+    )
     # A model has few distinct sizes, and the choice is arithmetic of them alone.
     choice = functools.lru_cache(maxsize=1024)(choose)
-    return Nvfp4Kernels(module, atom, GeneralKernels(module, atom), choice, cluster)
+    return Nvfp4Kernels(
+        module,
+        atom,
+        GeneralKernels(module, atom),
+        choice,
+        ClusterKernels(module, card) if clusters else None,
+        kernel_set,
+    )

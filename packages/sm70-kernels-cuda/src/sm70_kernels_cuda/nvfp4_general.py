@@ -1,4 +1,4 @@
-"""The general NVFP4 kernels of one binary, callable on torch tensors."""
+"""The general kernels of one binary, callable on torch tensors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class GeneralKernels:
         Args:
             variant: The compiled kernel; each takes any number of rows.
             x: FP16 [..., K], contiguous and 16-byte aligned; K a multiple of 16.
-            weight: uint8, `nvfp4_block`.
+            weight: uint8, in the variant's layout.
             row_factor: float32 [N].
             bias: FP16 [N] or None.
             y: FP16 [..., N], contiguous; written completely.

@@ -1,79 +1,121 @@
-"""The operators that torch sees: `sm70::nvfp4_linear`, opaque to compilers, with a fake and a CPU reference.
+"""The operators that torch sees: opaque to compilers, each with a fake and a CPU reference.
 
-Importing this module registers them, which `modules.py` does when the first layer is prepared.
+`sm70::nvfp4_linear` and `sm70::mxfp4_linear` take the same arguments; which layout a weight has follows from
+the bytes of its blocks. Importing this module registers them, which `modules.py` does when the first layer is
+prepared.
 """
 
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from sm70_kernels_cuda.kernel_set import MXFP4_KERNELS, NVFP4_HALF_KERNELS, NVFP4_KERNELS, KernelSet
 from sm70_kernels_cuda.launch import QPN2_K_MULTIPLE
-from sm70_kernels_cuda.layouts.nvfp4_block import GROUP_COLUMNS, Nvfp4Block
 from sm70_kernels_cuda.nvfp4 import kernels_for
-from sm70_kernels_cuda.reference import decode_nvfp4
+from sm70_kernels_cuda.reference import decode_fp4
 from sm70_policy.errors import ProblemError, describe
 
-_SCHEMA = (
-    "nvfp4_linear(Tensor x, Tensor weight, Tensor row_factor, Tensor? bias, int k, bool qpn2=True, "
-    "int dense_rows=0) -> Tensor"
+_ARGUMENTS = (
+    "Tensor x, Tensor weight, Tensor row_factor, Tensor? bias, int k, bool qpn2=True, int dense_rows=0"
 )
 _LIBRARY = torch.library.Library("sm70", "FRAGMENT")
 
 
-def _nvfp4_linear_cuda(
-    x: Tensor,
-    weight: Tensor,
-    row_factor: Tensor,
-    bias: Tensor | None,
-    k: int,
-    qpn2: bool = True,
-    dense_rows: int = 0,
-) -> Tensor:
-    _check(x, weight, row_factor, bias, k, qpn2=qpn2)
-    n = row_factor.shape[0]
-    y = x.new_empty((*x.shape[:-1], n))
-    m = y.numel() // n
-    if m == 0:
+@dataclass(frozen=True)
+class _Linear:
+    """One operator: y = (x @ w^T) * row_factor + bias for the layouts of one format.
+
+    Attributes:
+        name: Name of the operator.
+        kernel_sets: Kernels by the bytes of a block. A weight of none of them is judged by the first.
+    """
+
+    name: str
+    kernel_sets: dict[int, KernelSet]
+
+    @classmethod
+    def of(cls, name: str, *kernel_sets: KernelSet) -> _Linear:
+        return cls(name, {item.layout.block_bytes(): item for item in kernel_sets})
+
+    def register(self) -> None:
+        _LIBRARY.define(f"{self.name}({_ARGUMENTS}) -> Tensor")
+        _LIBRARY.impl(self.name, self.cuda, "CUDA")
+        _LIBRARY.impl(self.name, self.cpu, "CPU")
+        torch.library.register_fake(f"sm70::{self.name}", _fake, lib=_LIBRARY)
+
+    def cuda(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        row_factor: Tensor,
+        bias: Tensor | None,
+        k: int,
+        qpn2: bool = True,
+        dense_rows: int = 0,
+    ) -> Tensor:
+        kernel_set = self._checked(x, weight, row_factor, bias, k, qpn2=qpn2)
+        n = row_factor.shape[0]
+        y = x.new_empty((*x.shape[:-1], n))
+        m = y.numel() // n
+        if m == 0:
+            return y
+        # The public guard costs 5 us a call, more than the launch.
+        with torch.cuda._DeviceGuard(x.device.index):  # noqa: SLF001
+            kernels = kernels_for(x.device.index, kernel_set)
+            if m < (dense_rows or kernels.dense_rows):
+                kernels.linear(x, weight, row_factor, bias, y, qpn2=qpn2)
+            else:
+                dense = kernels.dequantize(weight, row_factor, k)
+                _dense_product(x.reshape(m, k), dense, bias, y.view(m, n))
         return y
-    # The public guard costs 5 us a call, more than the launch.
-    with torch.cuda._DeviceGuard(x.device.index):  # noqa: SLF001
-        kernels = kernels_for(x.device.index)
-        if m < (dense_rows or kernels.dense_rows):
-            kernels.linear(x, weight, row_factor, bias, y, qpn2=qpn2)
-        else:
-            _dense_product(x.reshape(m, k), kernels.dequantize(weight, row_factor, k), bias, y.view(m, n))
-    return y
+
+    def cpu(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        row_factor: Tensor,
+        bias: Tensor | None,
+        k: int,
+        qpn2: bool = True,
+        dense_rows: int = 0,  # noqa: ARG002 - the operator's signature
+    ) -> Tensor:
+        layout = self._checked(x, weight, row_factor, bias, k, qpn2=qpn2).layout(row_factor.shape[0], k)
+        codes, stored = layout.unpack(weight)
+        y = x.float() @ decode_fp4(codes, layout.group_factors(stored), row_factor).t()
+        return (y if bias is None else y + bias.float()).to(x.dtype)
+
+    def _checked(
+        self, x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, k: int, *, qpn2: bool
+    ) -> KernelSet:
+        """Raise ProblemError unless the operands fit each other. One expression on the way of every call."""
+        kernel_set = self.kernel_sets.get(weight.shape[-1]) or next(iter(self.kernel_sets.values()))
+        n = row_factor.shape[0]
+        device = x.device
+        fits = (
+            x.dtype is torch.float16
+            and x.shape[-1] == k
+            and k % _k_multiple(kernel_set, qpn2=qpn2) == 0
+            and weight.dtype is torch.uint8
+            and weight.shape == _storage_shape(kernel_set, n, k)
+            and weight.is_contiguous()
+            and row_factor.dtype is torch.float32
+            and row_factor.is_contiguous()
+            and weight.device == device
+            and row_factor.device == device
+            and (bias is None or (_fits_bias(bias, n) and bias.device == device))
+        )
+        if not fits:
+            raise ProblemError(_misfit(self.name, kernel_set, x, weight, row_factor, bias, k, qpn2=qpn2))
+        return kernel_set
 
 
-def _dense_product(x: Tensor, dense: Tensor, bias: Tensor | None, y: Tensor) -> None:
-    if bias is None:
-        torch.mm(x, dense.t(), out=y)
-    else:
-        torch.addmm(bias, x, dense.t(), out=y)
-
-
-def _nvfp4_linear_cpu(
+def _fake(
     x: Tensor,
-    weight: Tensor,
-    row_factor: Tensor,
-    bias: Tensor | None,
-    k: int,
-    qpn2: bool = True,
-    dense_rows: int = 0,  # noqa: ARG001 - the operator's signature
-) -> Tensor:
-    _check(x, weight, row_factor, bias, k, qpn2=qpn2)
-    codes, scales = Nvfp4Block(row_factor.shape[0], k).unpack(weight)
-    dense = decode_nvfp4(codes, scales.view(torch.float8_e4m3fn), row_factor)
-    y = x.float() @ dense.t()
-    return (y if bias is None else y + bias.float()).to(x.dtype)
-
-
-def _nvfp4_linear_fake(
-    x: Tensor,
-    weight: Tensor,  # noqa: ARG001 - the operator's signature
+    weight: Tensor,  # noqa: ARG001 - the operators' signature
     row_factor: Tensor,
     bias: Tensor | None,  # noqa: ARG001
     k: int,  # noqa: ARG001
@@ -83,41 +125,41 @@ def _nvfp4_linear_fake(
     return x.new_empty((*x.shape[:-1], row_factor.shape[0]))
 
 
-def _check(x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, k: int, *, qpn2: bool) -> None:
-    """Raise ProblemError unless the operands fit each other. One expression on the way of every call."""
-    n = row_factor.shape[0]
-    device = x.device
-    fits = (
-        x.dtype is torch.float16
-        and x.shape[-1] == k
-        and k % (QPN2_K_MULTIPLE if qpn2 else GROUP_COLUMNS) == 0
-        and weight.dtype is torch.uint8
-        and weight.shape == _storage_shape(n, k)
-        and weight.is_contiguous()
-        and row_factor.dtype is torch.float32
-        and row_factor.is_contiguous()
-        and weight.device == device
-        and row_factor.device == device
-        and (bias is None or (_fits_bias(bias, n) and bias.device == device))
-    )
-    if not fits:
-        raise ProblemError(_misfit(x, weight, row_factor, bias, k, qpn2=qpn2))
+def _dense_product(x: Tensor, dense: Tensor, bias: Tensor | None, y: Tensor) -> None:
+    if bias is None:
+        torch.mm(x, dense.t(), out=y)
+    else:
+        torch.addmm(bias, x, dense.t(), out=y)
+
+
+def _k_multiple(kernel_set: KernelSet, *, qpn2: bool) -> int:
+    return QPN2_K_MULTIPLE if qpn2 else kernel_set.layout.group_columns
 
 
 @functools.lru_cache(maxsize=4096)
-def _storage_shape(n: int, k: int) -> tuple[int, int, int]:
-    return Nvfp4Block(n, k).storage_shape
+def _storage_shape(kernel_set: KernelSet, n: int, k: int) -> tuple[int, int, int]:
+    return kernel_set.layout(n, k).storage_shape
 
 
 def _fits_bias(bias: Tensor, n: int) -> bool:
     return bias.dtype is torch.float16 and bias.shape == (n,) and bias.is_contiguous()
 
 
-def _misfit(x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, k: int, *, qpn2: bool) -> str:
+def _misfit(
+    name: str,
+    kernel_set: KernelSet,
+    x: Tensor,
+    weight: Tensor,
+    row_factor: Tensor,
+    bias: Tensor | None,
+    k: int,
+    *,
+    qpn2: bool,
+) -> str:
     n = row_factor.shape[0]
-    shape = _storage_shape(n, k)
+    shape = _storage_shape(kernel_set, n, k)
     problems = []
-    multiple = QPN2_K_MULTIPLE if qpn2 else GROUP_COLUMNS
+    multiple = _k_multiple(kernel_set, qpn2=qpn2)
     if k % multiple:
         problems.append(f"K={k} with qpn2={qpn2}, allowed: multiples of {multiple}")
     if x.dtype != torch.float16 or x.shape[-1] != k:
@@ -134,13 +176,14 @@ def _misfit(x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, 
     if len(devices) > 1:
         problems.append(f"tensors on {', '.join(devices)}, allowed: one device")
     return describe(
-        asked=f"sm70::nvfp4_linear with N={n}, K={k}: " + "; ".join(problems),
+        asked=f"sm70::{name} with N={n}, K={k}: " + "; ".join(problems),
         allowed="what the kernel's prepare returned, and FP16 activations",
         fix="Pass --dtype float16, and let the layer call the operator",
     )
 
 
-_LIBRARY.define(_SCHEMA)
-_LIBRARY.impl("nvfp4_linear", _nvfp4_linear_cuda, "CUDA")
-_LIBRARY.impl("nvfp4_linear", _nvfp4_linear_cpu, "CPU")
-torch.library.register_fake("sm70::nvfp4_linear", _nvfp4_linear_fake, lib=_LIBRARY)
+for _operator in (
+    _Linear.of("nvfp4_linear", NVFP4_KERNELS, NVFP4_HALF_KERNELS),
+    _Linear.of("mxfp4_linear", MXFP4_KERNELS),
+):
+    _operator.register()

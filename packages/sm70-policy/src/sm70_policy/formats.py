@@ -46,7 +46,17 @@ NVFP4 = WeightFormat(
     global_scale=True,
 )
 
-FORMATS: dict[str, WeightFormat] = {NVFP4.name: NVFP4}
+MXFP4 = WeightFormat(
+    name="mxfp4",
+    code="e2m1",
+    code_bits=4,
+    group_size=32,
+    scale="e8m0",
+    scale_bytes=1,
+    global_scale=False,
+)
+
+FORMATS: dict[str, WeightFormat] = {item.name: item for item in (NVFP4, MXFP4)}
 
 
 def find_format(name: str) -> WeightFormat:

@@ -26,9 +26,9 @@ class QuantizedWeight:
 
     Attributes:
         codes: uint8 [N, K/2]; the low nibble is the even column.
-        scales: float8_e4m3fn [N, K/16].
+        scales: Of NVFP4 float8_e4m3fn [N, K/16]; of MXFP4 uint8 [N, K/32], E8M0 bytes.
         row_factor: float32 [N]; multiplies every row after the block scales. It carries the checkpoint's
-            global scale, one value per fused shard spread over the shard's rows.
+            global scale, one value per fused shard spread over the shard's rows; ones where there is none.
     """
 
     codes: Tensor

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sm70_policy.capability import DeviceKind
 from sm70_policy.errors import RouteError
+from sm70_policy.qualification import Workload, unqualified
 from sm70_policy.settings import Settings
 from sm70_policy.verdict import Rejection, Supported, Verdict
 
@@ -72,10 +73,11 @@ class Route:
 
 @dataclass(frozen=True)
 class Policy:
-    """What the user decided: settings, and kernels disabled by class name."""
+    """What the user decided: settings, kernels disabled by class name, and how the engine will be used."""
 
     settings: Settings = field(default_factory=Settings)
     disabled: frozenset[str] = frozenset()
+    workload: Workload = field(default_factory=Workload)
 
 
 def choose(
@@ -135,4 +137,4 @@ def _withheld(
         )
     if kernel.setting is not None and policy.settings.lookup(kernel.setting) is False:
         return Rejection("disabled-by-setting", f"{kernel.setting} is false", f"set {kernel.setting} to true")
-    return None
+    return unqualified(kernel.name, policy.workload)

@@ -26,6 +26,9 @@ class Nvfp4Settings:
             CPU, where stock vLLM has no NVFP4 kernel, yes; elsewhere no. True asks for them everywhere.
         qpn2: Whether `Qpn2NvFp4LinearKernel` takes part, on compute capability 7.5
             `TuringQpn2NvFp4LinearKernel`.
+        qpn4: Whether `Qpn4NvFp4LinearKernel` takes part, in engines of one request without speculation. Off,
+            because it holds a ninth more bytes a weight, and the machine code for 7.0 saves 16 of 444
+            instructions a loop for them; whether that pays has not been measured on any card.
         prefill_min_m: From so many rows on, a layer decodes its weight into scratch and runs a dense FP16
             GEMM. None leaves it to the kernels: 1024 on compute capability 7.x, 128 from 8.0 on, which was
             measured on an H200.
@@ -33,17 +36,42 @@ class Nvfp4Settings:
 
     enabled: bool | None = None
     qpn2: bool = True
+    qpn4: bool = False
     prefill_min_m: int | None = None
 
     def __post_init__(self) -> None:
-        if self.prefill_min_m is not None and self.prefill_min_m < 1:
-            raise SettingsError(
-                describe(
-                    asked=f"sm70_nvfp4.prefill_min_m = {self.prefill_min_m}",
-                    allowed="1 and above, or null",
-                    fix="A number above the longest batch turns the dense GEMM off",
-                )
+        _check_prefill("sm70_nvfp4", self.prefill_min_m)
+
+
+@dataclass(frozen=True)
+class Mxfp4Settings:
+    """Section `sm70_mxfp4`.
+
+    Attributes:
+        enabled: Whether the suite's MXFP4 kernels take part. None means: on compute capability 7.x and on the
+            CPU, where stock vLLM takes no MXFP4 linear layer, yes; elsewhere no. True asks for them
+            everywhere.
+        qpn2: Whether `Qpn2MxFp4LinearKernel` takes part.
+        prefill_min_m: As in `sm70_nvfp4`.
+    """
+
+    enabled: bool | None = None
+    qpn2: bool = True
+    prefill_min_m: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_prefill("sm70_mxfp4", self.prefill_min_m)
+
+
+def _check_prefill(section: str, rows: int | None) -> None:
+    if rows is not None and rows < 1:
+        raise SettingsError(
+            describe(
+                asked=f"{section}.prefill_min_m = {rows}",
+                allowed="1 and above, or null",
+                fix="A number above the longest batch turns the dense GEMM off",
             )
+        )
 
 
 @dataclass(frozen=True)
@@ -62,6 +90,7 @@ class Settings:
     """All settings of one engine."""
 
     sm70_nvfp4: Nvfp4Settings = field(default_factory=Nvfp4Settings)
+    sm70_mxfp4: Mxfp4Settings = field(default_factory=Mxfp4Settings)
     sm70_report: ReportSettings = field(default_factory=ReportSettings)
 
     @classmethod

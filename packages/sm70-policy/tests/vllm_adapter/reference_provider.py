@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sm70_policy.capability import Device, DeviceKind, Sm
+from sm70_policy.formats import MXFP4, NVFP4
 from sm70_policy.problem import ActivationDtype, LinearProblem
 from sm70_policy.provider import Provider, QuantizedWeight
 from sm70_policy.registry import Absence, Registry
 from sm70_policy.verdict import SUPPORTED, Rejection, Verdict
-from sm70_policy.weights import validate_nvfp4
+from sm70_policy.weights import validate_mxfp4, validate_nvfp4
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,7 +27,11 @@ def dequantize(weight: QuantizedWeight) -> Tensor:
     """float64 [N, K]."""
     codes = torch.stack([weight.codes & 15, weight.codes >> 4], -1).flatten(1).long()
     values = torch.tensor(_MAGNITUDES, dtype=torch.float64)[codes & 7] * (1 - 2 * (codes >> 3))
-    blocks = weight.scales.to(torch.float64).repeat_interleave(16, -1)
+    if weight.scales.dtype == torch.uint8:
+        scales = torch.exp2(weight.scales.to(torch.float64) - 127)
+    else:
+        scales = weight.scales.to(torch.float64)
+    blocks = scales.repeat_interleave(values.shape[1] // scales.shape[1], -1)
     return values * blocks * weight.row_factor.to(torch.float64)[:, None]
 
 
@@ -44,11 +49,14 @@ class ReferenceNvFp4LinearKernel:
     name = NAME
     priority = 40
     setting = "sm70_nvfp4.qpn2"
+    weight_format = NVFP4
 
     def __init__(self, *, broken: bool = False) -> None:
         self.broken = broken
 
     def supports(self, problem: LinearProblem, device: Device) -> Verdict:
+        if problem.weight_format != self.weight_format:
+            return Rejection("format", f"serves {self.weight_format.name}", "use another")
         if problem.activation is not ActivationDtype.FLOAT16:
             return Rejection("activation-dtype", f"{problem.activation} activations", "use float16")
         if problem.k % 128:
@@ -61,10 +69,24 @@ class ReferenceNvFp4LinearKernel:
         return problem.n * problem.k * 8
 
     def prepare(self, problem: LinearProblem, weight: QuantizedWeight, settings: Settings) -> Any:
-        validate_nvfp4(problem, weight)
+        (validate_mxfp4 if self.weight_format == MXFP4 else validate_nvfp4)(problem, weight)
         if self.broken:
             raise MemoryError("no memory for the prepared weight")
         return ReferenceLinear(dequantize(weight))
+
+
+class ReferenceMxFp4LinearKernel(ReferenceNvFp4LinearKernel):
+    name = "ReferenceMxFp4LinearKernel"
+    setting = "sm70_mxfp4.qpn2"
+    weight_format = MXFP4
+
+
+def kernels_of(mode: str) -> tuple[Any, ...]:
+    """The kernels that are installed in a mode of `vllm_adapter.scenarios`."""
+    if mode == "bare":
+        return ()
+    nvfp4 = ReferenceNvFp4LinearKernel()
+    return (nvfp4, ReferenceMxFp4LinearKernel()) if mode == "mxfp4" else (nvfp4,)
 
 
 def registry_with(*kernels: Any, version: str = "1") -> Registry:

@@ -166,7 +166,7 @@ def start(mode: str) -> None:
     from sm70_policy import registry
     from vllm_adapter import reference_provider
 
-    kernels = () if mode == "bare" else (reference_provider.ReferenceNvFp4LinearKernel(),)
+    kernels = reference_provider.kernels_of(mode)
     found = reference_provider.registry_with(*kernels)
     registry.installed = lambda: found  # type: ignore[assignment]
     drift(mode)
@@ -174,7 +174,7 @@ def start(mode: str) -> None:
         store = f"file://{folder}/store"
         init_distributed_environment(1, 0, store, local_rank=0, backend="gloo")
         initialize_model_parallel(1, 1)
-    if mode != "stock":
+    if mode not in {"stock", "mxfp4-stock"}:
         from sm70_policy.vllm import plugin
 
         plugin.register()
@@ -200,6 +200,10 @@ def selections() -> dict[str, Any]:
 def run(mode: str, folder: Path) -> dict[str, Any]:
     """Everything that the tests ask of one process."""
     start(mode)
+    if mode.startswith("mxfp4"):
+        from vllm_adapter import mxfp4_scenarios
+
+        return mxfp4_scenarios.run(with_suite=mode == "mxfp4")
     outcome: dict[str, Any] = {"routes": selections(), "gate": attempt(gate, folder)}
     if mode != "stock":
         outcome["ledger"] = ledger_state()

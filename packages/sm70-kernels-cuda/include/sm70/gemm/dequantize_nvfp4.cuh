@@ -18,10 +18,11 @@ struct DequantizeArguments {
   int k;
 };
 
+template <class Scales>
 SM70_DEVICE uint32_t apply_factor(uint32_t pair, float factor) {
   const float2 values = __half22float2(unpack_half2(pair));
-  return pack_half2(__floats2half2_rn(values.x * nvfp4_block::kUnscale * factor,
-                                      values.y * nvfp4_block::kUnscale * factor));
+  return pack_half2(__floats2half2_rn(values.x * Scales::kUnscale * factor,
+                                      values.y * Scales::kUnscale * factor));
 }
 
 constexpr unsigned kWholeWarp = 0xffffffffu;
@@ -31,10 +32,11 @@ SM70_DEVICE uint32_t exchange(uint32_t word) { return __shfl_xor_sync(kWholeWarp
 
 // Stores one row's columns of two neighbouring groups, which two lanes hold: first those of the even group, then those of the
 // odd one. `chunk` is the first column of both; columns from `valid` on do not exist.
+template <class Scales>
 SM70_DEVICE void store_groups(__half* chunk, const uint32_t (&pairs)[8], float factor, int t, int valid, bool has_row) {
   uint32_t words[8];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) words[i] = apply_factor(pairs[i], factor);
+  for (int i = 0; i < 8; ++i) words[i] = apply_factor<Scales>(pairs[i], factor);
   const bool odd = t % 2 != 0;
   const uint4 low = make_uint4(words[0], words[1], words[2], words[3]);
   const uint4 high = make_uint4(words[4], words[5], words[6], words[7]);
@@ -50,7 +52,8 @@ SM70_DEVICE void store_groups(__half* chunk, const uint32_t (&pairs)[8], float f
   }
 }
 
-SM70_DEVICE void dequantize_nvfp4(const DequantizeArguments& args) {
+template <class Scales>
+SM70_DEVICE void dequantize_fp4(const DequantizeArguments& args) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int g = lane % 8;
   const int t = lane / 8;
@@ -59,7 +62,7 @@ SM70_DEVICE void dequantize_nvfp4(const DequantizeArguments& args) {
   if (block >= blocks) return;
 
   const size_t index = static_cast<size_t>(blockIdx.y) * blocks + block;
-  const nvfp4_block::Unit unit = nvfp4_block::load_unit(args.weight + index * nvfp4_block::kBytes, t, g);
+  const nvfp4_block::UnitOf<Scales> unit = nvfp4_block::load_unit<Scales>(args.weight + index * Scales::kBytes, t, g);
   const int row = static_cast<int>(blockIdx.y) * nvfp4_block::kRows + g;
   const bool has_g = row < args.n;
   const bool has_g8 = row + 8 < args.n;
@@ -80,8 +83,8 @@ SM70_DEVICE void dequantize_nvfp4(const DequantizeArguments& args) {
       row_g8[2 * i + 1] = quad.row_g8[1];
     }
     __half* to = args.dense + static_cast<size_t>(row) * args.k + column;
-    store_groups(to, row_g, factor_g, t, args.k - column, has_g);
-    store_groups(to + static_cast<size_t>(8) * args.k, row_g8, factor_g8, t, args.k - column, has_g8);
+    store_groups<Scales>(to, row_g, factor_g, t, args.k - column, has_g);
+    store_groups<Scales>(to + static_cast<size_t>(8) * args.k, row_g8, factor_g8, t, args.k - column, has_g8);
   }
 }
 

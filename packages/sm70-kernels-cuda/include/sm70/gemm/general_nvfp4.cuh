@@ -1,7 +1,8 @@
-// y[M, N] = (x[M, K] @ w[N, K]^T) * row_factor[N] + bias[N] for any M, w in NVFP4, x and y in FP16, sums in FP32.
+// y[M, N] = (x[M, K] @ w[N, K]^T) * row_factor[N] + bias[N] for any M, x and y in FP16, sums in FP32;
+// w in E2M1 codes with the scales that the parameter `Scales` reads: NVFP4 or MXFP4.
 //
 //   operand     dtype    layout                         alignment
-//   weight      uint8    nvfp4_block, N x K padded      16 bytes
+//   weight      uint8    that of Scales, N x K padded   16 bytes
 //   x           FP16     [M, K] row-major, K % 16 == 0  16 bytes
 //   row_factor  FP32     [N]                            4 bytes
 //   bias        FP16     [N] or null                    2 bytes
@@ -82,8 +83,9 @@ struct WarpShape<AmpereAtom> {
   static constexpr int kSharedBytes = 164 * 1024;
 };
 
-template <class AtomType, int kTiles, int kAlongN, int kAlongK>
+template <class ScaleFormat, class AtomType, int kTiles, int kAlongN, int kAlongK>
 struct Shape {
+  using Scales = ScaleFormat;
   using Atom = AtomType;
   using Warp = WarpShape<Atom>;
   static constexpr int kTokenTiles = kTiles;
@@ -204,6 +206,7 @@ template <class Shape>
 class WeightStream {
  public:
   using Atom = typename Shape::Atom;
+  using Scales = typename Shape::Scales;
   static constexpr int kGroups = Atom::kUnitsPerBlock;  // that one lane multiplies in a chunk
   static constexpr int kFragments = Shape::Warp::kFragments;
 
@@ -216,7 +219,7 @@ class WeightStream {
     for (int f = 0; f < kFragments; ++f) {
       const int wanted = first + f * Atom::kTiles + lane.tile;
       const size_t tile = static_cast<size_t>(wanted < tiles ? wanted : tiles - 1);
-      tile_[f] = args.weight + tile * blocks_ * nvfp4_block::kBytes;
+      tile_[f] = args.weight + tile * blocks_ * Scales::kBytes;
     }
     load_scales(0);
     use_next_scales();
@@ -244,9 +247,7 @@ class WeightStream {
   SM70_DEVICE uint4 atom(int set, int group, int fragment) const { return atoms_[set][group][fragment]; }
 
   SM70_DEVICE nvfp4_block::ChunkScales scales(int group, int fragment) const {
-    nvfp4_block::Unit unit;
-    unit.scales = scales_[group][fragment];
-    return nvfp4_block::chunk_scales(unit, 0);
+    return Scales::chunk(scales_[group][fragment], 0);
   }
 
   // Once the slab's chunk is decoded: the next chunk's scales move to the front, or the next layout block's.
@@ -260,11 +261,7 @@ class WeightStream {
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
 #pragma unroll
-      for (int f = 0; f < kFragments; ++f) {
-        uint2& words = scales_[group][f];
-        words.x = (words.x >> 16) | (words.y << 16);
-        words.y >>= 16;
-      }
+      for (int f = 0; f < kFragments; ++f) Scales::advance(scales_[group][f]);
     }
   }
 
@@ -272,7 +269,7 @@ class WeightStream {
   SM70_DEVICE bool has_weights(int slab) const { return Place<Shape>::layout_block(slab, warp_k_) < blocks_; }
 
   SM70_DEVICE size_t block_offset(int slab) const {
-    return static_cast<size_t>(Place<Shape>::layout_block(slab, warp_k_)) * nvfp4_block::kBytes;
+    return static_cast<size_t>(Place<Shape>::layout_block(slab, warp_k_)) * Scales::kBytes;
   }
 
   SM70_DEVICE void load_scales(int slab) {
@@ -282,7 +279,7 @@ class WeightStream {
     for (int group = 0; group < kGroups; ++group) {
 #pragma unroll
       for (int f = 0; f < kFragments; ++f) {
-        next_scales_[group][f] = nvfp4_block::load_scales(tile_[f] + offset, lane_.group(group), lane_.row);
+        next_scales_[group][f] = Scales::load(tile_[f] + offset, lane_.group(group), lane_.row);
       }
     }
   }
@@ -300,8 +297,8 @@ class WeightStream {
   int warp_k_;
   int blocks_;
   uint4 atoms_[Shape::kAtomSets][kGroups][kFragments] = {};
-  uint2 scales_[kGroups][kFragments] = {};
-  uint2 next_scales_[kGroups][kFragments] = {};
+  typename Scales::Words scales_[kGroups][kFragments] = {};
+  typename Scales::Words next_scales_[kGroups][kFragments] = {};
 };
 
 template <class Shape>
@@ -378,7 +375,7 @@ SM70_DEVICE void store_pass(const LinearArguments& args, const Place<Shape>& pla
     for (int warp_k = 0; warp_k < Shape::kWarpsK; ++warp_k) {
       sum += partial.load((warp_k * Shape::kWarpsN + warp_n) * kWarpFloats + offset);
     }
-    float value = sum * nvfp4_block::kUnscale * load_global(args.row_factor + n);
+    float value = sum * Shape::Scales::kUnscale * load_global(args.row_factor + n);
     if (args.bias != nullptr) value += __half2float(load_global(args.bias + n));
     store_global(args.y + static_cast<size_t>(m) * args.n + n, __float2half_rn(value));
   }
@@ -411,9 +408,9 @@ SM70_DEVICE void reduce_and_store(const LinearArguments& args, const Place<Shape
 
 // Shared memory: the larger of 2 * kBufferPieces * 16 and kPartials * 4 bytes. Grid: one block a strip and kBlockTokens
 // tokens, the tokens first. Block: kThreads.
-template <class Atom, int kTokenTiles, int kWarpsN, int kWarpsK>
-SM70_DEVICE void general_nvfp4(const LinearArguments& args) {
-  using Shape = general::Shape<Atom, kTokenTiles, kWarpsN, kWarpsK>;
+template <class Scales, class Atom, int kTokenTiles, int kWarpsN, int kWarpsK>
+SM70_DEVICE void general_fp4(const LinearArguments& args) {
+  using Shape = general::Shape<Scales, Atom, kTokenTiles, kWarpsN, kWarpsK>;
   const general::Place<Shape> place(args);
   const typename Atom::Lane lane(static_cast<int>(threadIdx.x) % 32);
   general::TokenSlabs<Shape> x(args, place);

@@ -6,7 +6,7 @@
 namespace sm70 {
 
 struct LinearArguments {
-  const uint8_t* weight;    // nvfp4_block
+  const uint8_t* weight;    // in the layout that the kernel's name says
   const __half* x;          // [M, K]
   __half* y;                // [M, N]
   const float* row_factor;  // [N]

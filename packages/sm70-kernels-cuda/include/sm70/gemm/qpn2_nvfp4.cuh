@@ -1,7 +1,8 @@
-// QPN2: y[M, N] = (x[M, K] @ w[N, K]^T) * row_factor[N] + bias[N] for M <= 32, w in NVFP4, x and y in FP16, sums in FP32.
+// QPN2: y[M, N] = (x[M, K] @ w[N, K]^T) * row_factor[N] + bias[N] for M <= 32, x and y in FP16, sums in FP32;
+// w in E2M1 codes with the scales that the parameter `Scales` reads: NVFP4 or MXFP4.
 //
 //   operand     dtype    layout                         alignment
-//   weight      uint8    nvfp4_block, N x K padded      16 bytes
+//   weight      uint8    that of Scales, N x K padded   16 bytes
 //   x           FP16     [M, K] row-major, K % 64 == 0  16 bytes
 //   row_factor  FP32     [N]                            4 bytes
 //   bias        FP16     [N] or null                    2 bytes
@@ -51,8 +52,10 @@ SM70_DEVICE uint32_t token_word(const TokenFragment& fragment, int i) {
   return nvfp4_block::atom_word(i < 4 ? fragment.low : fragment.high, i & 3);
 }
 
-template <class Atom, int kTokenTiles>
+template <class Scales, class Atom, int kTokenTiles>
 struct Qpn2Warp {
+  using Unit = nvfp4_block::UnitOf<Scales>;
+
   typename Atom::Lane lane;
   const uint8_t* tile;  // first block of this lane's 16-row tile
   const __half* x[kTokenTiles];
@@ -64,7 +67,7 @@ struct Qpn2Warp {
     const int wanted = static_cast<int>(blockIdx.x) * Atom::kTiles + lane.tile;
     const int blocks = (k + nvfp4_block::kColumns - 1) / nvfp4_block::kColumns;
     const size_t row_tile = static_cast<size_t>(wanted < tiles ? wanted : tiles - 1);
-    tile = args.weight + row_tile * blocks * nvfp4_block::kBytes;
+    tile = args.weight + row_tile * blocks * Scales::kBytes;
 #pragma unroll
     for (int i = 0; i < kTokenTiles; ++i) {
       const int token = i * kTokenTile + lane.row;
@@ -76,13 +79,12 @@ struct Qpn2Warp {
     return (k + nvfp4_block::kColumns - 1) / nvfp4_block::kColumns * Atom::kUnitsPerBlock;
   }
 
-  SM70_DEVICE nvfp4_block::Unit load(int unit) const {
-    const uint8_t* block = tile + static_cast<size_t>(lane.block(unit)) * nvfp4_block::kBytes;
-    return nvfp4_block::load_unit(block, lane.group(unit), lane.row);
+  SM70_DEVICE Unit load(int unit) const {
+    const uint8_t* block = tile + static_cast<size_t>(lane.block(unit)) * Scales::kBytes;
+    return nvfp4_block::load_unit<Scales>(block, lane.group(unit), lane.row);
   }
 
-  SM70_DEVICE void multiply(typename Atom::template Accumulator<kTokenTiles>& acc, const nvfp4_block::Unit& weight,
-                            int unit) const {
+  SM70_DEVICE void multiply(typename Atom::template Accumulator<kTokenTiles>& acc, const Unit& weight, int unit) const {
     const int block_column = lane.block(unit) * nvfp4_block::kColumns;
     const int group_column = lane.group(unit) * nvfp4_block::kGroupColumns;
 #pragma unroll
@@ -111,7 +113,7 @@ struct Qpn2Warp {
 };
 
 // Adds the warps' sums of one token tile in warp order and writes the results.
-template <class Atom, int kWarps>
+template <class Scales, class Atom, int kWarps>
 SM70_DEVICE void store_token_tile(const LinearArguments& args, const SharedSpan<float>& partial, int token_tile) {
   constexpr int kStrip = Atom::kTiles * nvfp4_block::kRows;
   constexpr int kPitch = reduction_pitch<Atom>();
@@ -126,29 +128,29 @@ SM70_DEVICE void store_token_tile(const LinearArguments& args, const SharedSpan<
     for (int warp = 0; warp < kWarps; ++warp) {
       sum += partial.load((warp * kTokenTile + token) * kPitch + row);
     }
-    float value = sum * nvfp4_block::kUnscale * load_global(args.row_factor + n);
+    float value = sum * Scales::kUnscale * load_global(args.row_factor + n);
     if (args.bias != nullptr) value += __half2float(load_global(args.bias + n));
     store_global(args.y + static_cast<size_t>(m) * args.n + n, __float2half_rn(value));
   }
 }
 
 // Shared memory: kWarps * 8 * reduction_pitch floats. Grid: one block a strip. Block: kWarps * 32 threads.
-template <class Atom, int kTokenTiles, int kWarps>
-SM70_DEVICE void qpn2_nvfp4(const LinearArguments& args) {
+template <class Scales, class Atom, int kTokenTiles, int kWarps>
+SM70_DEVICE void qpn2_fp4(const LinearArguments& args) {
   static_assert(kWarps * 32 <= 1024, "a block has at most 1024 threads");
   static_assert(kWarps * kTokenTile * reduction_pitch<Atom>() * 4 <= 48 * 1024,
                 "the reduction must fit the shared memory that every card gives without asking");
   constexpr int kPitch = reduction_pitch<Atom>();
   const int warp_index = static_cast<int>(threadIdx.x) / 32;
-  const Qpn2Warp<Atom, kTokenTiles> warp(args, static_cast<int>(threadIdx.x) % 32);
+  const Qpn2Warp<Scales, Atom, kTokenTiles> warp(args, static_cast<int>(threadIdx.x) % 32);
 
   typename Atom::template Accumulator<kTokenTiles> acc = {};
   const int units = warp.units();
   if (warp_index < units) {
-    nvfp4_block::Unit current = warp.load(warp_index);
+    nvfp4_block::UnitOf<Scales> current = warp.load(warp_index);
     for (int unit = warp_index; unit < units; unit += kWarps) {
       const int next = unit + kWarps;
-      const nvfp4_block::Unit following = next < units ? warp.load(next) : current;
+      const nvfp4_block::UnitOf<Scales> following = next < units ? warp.load(next) : current;
       warp.multiply(acc, current, unit);
       current = following;
     }
@@ -162,7 +164,7 @@ SM70_DEVICE void qpn2_nvfp4(const LinearArguments& args) {
       partial.store((warp_index * kTokenTile + token) * kPitch + row, value);
     });
     __syncthreads();
-    store_token_tile<Atom, kWarps>(args, partial, i);
+    store_token_tile<Scales, Atom, kWarps>(args, partial, i);
   }
 }
 

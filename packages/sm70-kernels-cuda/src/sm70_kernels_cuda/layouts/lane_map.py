@@ -1,16 +1,30 @@
-"""Documentation of a layout, derived by packing probes: what the page says is what the packer does."""
+"""Documentation of the layouts, derived by packing probes: what a page says is what the packer does."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sm70_kernels_cuda.layouts.nvfp4_block import BLOCK_COLUMNS, BLOCK_ROWS, Nvfp4Block
+from sm70_kernels_cuda.layouts.fp4_block import BLOCK_COLUMNS, BLOCK_ROWS, CODE_BYTES, Fp4Block
+from sm70_kernels_cuda.layouts.mxfp4_block import Mxfp4Block
+from sm70_kernels_cuda.layouts.nvfp4_block import Nvfp4Block
+from sm70_kernels_cuda.layouts.nvfp4_half_block import Nvfp4HalfBlock
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _CODES = BLOCK_ROWS * BLOCK_COLUMNS
-_CODE_BITS = 8 * 2048
+_CODE_BITS = 8 * CODE_BYTES
+
+LAYOUTS: dict[str, type[Fp4Block]] = {
+    layout.name: layout for layout in (Nvfp4Block, Mxfp4Block, Nvfp4HalfBlock)
+}
+"""All layouts by name."""
+
+_SCALES = {
+    Nvfp4Block.name: "E4M3 scales of one byte for 16 columns",
+    Mxfp4Block.name: "scales of one byte b for 32 columns: 2^(b - 30), times the row factor",
+    Nvfp4HalfBlock.name: "scales of two bytes for 16 columns, the checkpoint's E4M3 scale times 2^7 as FP16",
+}
 
 
 def code_of_bit() -> list[tuple[int, int, str]]:
@@ -46,32 +60,35 @@ def _pack(codes: Tensor) -> list[int]:
     import torch
 
     scales = torch.zeros((BLOCK_ROWS, BLOCK_COLUMNS // 16), dtype=torch.uint8)
-    block = Nvfp4Block(BLOCK_ROWS, BLOCK_COLUMNS).pack(codes, scales)[0, 0, :2048]
+    block = Nvfp4Block(BLOCK_ROWS, BLOCK_COLUMNS).pack(codes, scales)[0, 0, :CODE_BYTES]
     return [int(byte) for byte in block]
 
 
-def scale_of_byte() -> list[tuple[int, int]]:
-    """For each of the 256 scale bytes of a block: row and group of 16 columns."""
+def scale_of_byte(layout: type[Fp4Block]) -> list[tuple[int, int]]:
+    """For each stored scale of a block: row and first column of its group."""
     import torch
 
-    groups = BLOCK_COLUMNS // 16
-    numbers = torch.arange(BLOCK_ROWS * groups, dtype=torch.uint8).view(BLOCK_ROWS, groups)
+    groups = BLOCK_COLUMNS // layout.group_columns
+    dtype = torch.uint8 if layout.scale_bytes == 1 else torch.int16
+    numbers = torch.arange(BLOCK_ROWS * groups).to(dtype).view(BLOCK_ROWS, groups)
     codes = torch.zeros((BLOCK_ROWS, BLOCK_COLUMNS // 2), dtype=torch.uint8)
-    packed = Nvfp4Block(BLOCK_ROWS, BLOCK_COLUMNS).pack(codes, numbers)[0, 0, 2048:]
-    return [divmod(int(number), groups) for number in packed]
+    packed = layout(BLOCK_ROWS, BLOCK_COLUMNS).pack_stored(codes, numbers)[0, 0, CODE_BYTES:].clone()
+    places = (divmod(int(number), groups) for number in packed.view(dtype))
+    return [(row, group * layout.group_columns) for row, group in places]
 
 
-def render() -> str:
-    """The page docs/layouts/nvfp4_block.md."""
+def render(layout: type[Fp4Block]) -> str:
+    """The page docs/layouts/<name of the layout>.md."""
     owners = code_of_bit()
     return "\n".join(
         [
-            "# Layout `nvfp4_block`",
+            f"# Layout `{layout.name}`",
             "",
-            "Generated from the packer by `python -m sm70_kernels_cuda.layouts`; a test compares the two.",
+            f"Made from the packer by `python -m sm70_kernels_cuda.layouts {layout.name}`; a test compares.",
             "",
             f"A block holds {BLOCK_ROWS} rows (output features) by {BLOCK_COLUMNS} columns (input features)",
-            "in 2304 bytes: 2048 bytes of codes in 128 atoms of 16 bytes, then 256 scale bytes. A weight is",
+            f"in {layout.block_bytes()} bytes: {CODE_BYTES} bytes of codes in 128 atoms of 16 bytes, then",
+            f"{_SCALES[layout.name]}. A weight is",
             "a row-major array of blocks, padded with zeros to whole blocks and an even number of row tiles.",
             "",
             "## Atoms: rows and columns by byte offset",
@@ -86,9 +103,9 @@ def render() -> str:
             *_word_lines(owners),
             "```",
             "",
-            "## Scales: (row, first column) of the bytes of each 8-byte group",
+            "## Scales: (row, first column) of eight in a row",
             "",
-            *_scale_table(scale_of_byte()),
+            *_scale_table(layout),
             "",
             "## Who reads what",
             "",
@@ -118,11 +135,12 @@ def _word_lines(owners: list[tuple[int, int, str]]) -> list[str]:
     return lines
 
 
-def _scale_table(scales: list[tuple[int, int]]) -> list[str]:
-    lines = ["| byte of the block | bytes 0 to 7 |", "|---|---|"]
-    for group in (0, 1, 7, 8, 31):
-        cells = ", ".join(f"({row}, {16 * column})" for row, column in scales[8 * group : 8 * group + 8])
-        lines.append(f"| {2048 + 8 * group} | {cells} |")
+def _scale_table(layout: type[Fp4Block]) -> list[str]:
+    scales = scale_of_byte(layout)
+    lines = ["| byte of the block | scales |", "|---|---|"]
+    for group in (0, 1, 7, 8, len(scales) // 8 - 1):
+        cells = ", ".join(map(str, scales[8 * group : 8 * group + 8]))
+        lines.append(f"| {CODE_BYTES + 8 * layout.scale_bytes * group} | {cells} |")
     return lines
 
 

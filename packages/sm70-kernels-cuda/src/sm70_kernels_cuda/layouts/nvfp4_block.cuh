@@ -23,66 +23,96 @@ constexpr int kGroups = kChunkColumns / kGroupColumns;
 constexpr int kChunkBytes = 512;
 constexpr int kGroupBytes = 128;
 constexpr int kAtomBytes = 16;
-constexpr int kScaleOffset = 2048;
-constexpr int kScaleGroupBytes = 64;
-constexpr int kScaleRowBytes = 8;
-constexpr int kBytes = 2304;
+constexpr int kScaleOffset = kChunks * kChunkBytes;  // scales follow the codes
 
-static_assert(kScaleOffset == kChunks * kChunkBytes, "scales follow the codes");
-static_assert(kBytes == kScaleOffset + kGroups * kScaleGroupBytes, "a block ends with its scales");
-
-// The decoder leaves code * scale * 2^-7 in FP16, which is exact for every code and scale; this undoes the factor.
-constexpr float kUnscale = 128.0f;
-
-struct Unit {
-  uint4 atoms[kChunks];
-  uint2 scales;
+// Scales of one chunk, each twice in a half2: the row's factor times what the format's kUnscale undoes.
+struct ChunkScales {
+  uint32_t row_g;
+  uint32_t row_g8;
 };
 
 SM70_DEVICE const uint4* atom_address(const uint8_t* block, int c, int t, int g) {
   return reinterpret_cast<const uint4*>(block + c * kChunkBytes + t * kGroupBytes + g * kAtomBytes);
 }
 
-SM70_DEVICE const uint2* scale_address(const uint8_t* block, int t, int g) {
-  return reinterpret_cast<const uint2*>(block + kScaleOffset + t * kScaleGroupBytes + g * kScaleRowBytes);
-}
+// Every kernel takes the scales of a block as a type with these members; mxfp4_block.cuh and nvfp4_half_block.cuh have
+// the other ones. The codes in front of them are the same for all.
+//   kBytes    of a block
+//   kUnscale  code * factor leaves the decoder divided by this, which keeps it exact in FP16
+//   Words     what one lane loads for (t, g): the scales of all four chunks for rows g and g + 8
+//   load      the words of (t, g) of the block at `block`
+//   chunk     the scales of chunk c, a compile-time number
+//   advance   moves every chunk's scales to the place of the chunk before it
+struct E4M3Group16 {
+  static constexpr int kRowBytes = 8;
+  static constexpr int kGroupScaleBytes = 64;
+  static constexpr int kBytes = kScaleOffset + kGroups * kGroupScaleBytes;
+  static constexpr float kUnscale = 128.0f;
+  using Words = uint2;
+
+  SM70_DEVICE static const Words* address(const uint8_t* block, int t, int g) {
+    return reinterpret_cast<const Words*>(block + kScaleOffset + t * kGroupScaleBytes + g * kRowBytes);
+  }
+
+  SM70_DEVICE static Words load(const uint8_t* block, int t, int g) {
+    return load_global_streaming(address(block, t, g));
+  }
+
+  // E4M3 bits moved to FP16's exponent and mantissa read as value * 2^-8 (bias 15 against 7), subnormals included; the
+  // multiplication by 2^15 (0x7800) brings 2^7. The sign bit is masked off: scales are never negative. The decoder
+  // leaves code * scale * 2^-7, which is exact for every code and scale.
+  SM70_DEVICE static ChunkScales chunk(const Words& words, int c) {
+    constexpr uint32_t kMask = 0x3f803f80u;
+    constexpr uint32_t kTwoTo15 = 0x78007800u;
+    const uint32_t word = c < 2 ? words.x : words.y;
+    const uint32_t row_g = multiply_half2((word << 7) & kMask, kTwoTo15);
+    const uint32_t row_g8 = multiply_half2((word >> 1) & kMask, kTwoTo15);
+    if (c & 1) return {broadcast_high(row_g), broadcast_high(row_g8)};
+    return {broadcast_low(row_g), broadcast_low(row_g8)};
+  }
+
+  SM70_DEVICE static void advance(Words& words) {
+    words.x = (words.x >> 16) | (words.y << 16);
+    words.y >>= 16;
+  }
+};
+
+constexpr int kBytes = E4M3Group16::kBytes;
+constexpr float kUnscale = E4M3Group16::kUnscale;
+static_assert(kBytes == 2304, "nvfp4_block.py writes blocks of this size");
+
+template <class Scales>
+struct UnitOf {
+  uint4 atoms[kChunks];
+  typename Scales::Words scales;
+};
+
+using Unit = UnitOf<E4M3Group16>;
 
 SM70_DEVICE uint4 load_atom(const uint8_t* block, int c, int t, int g) {
   return load_global_streaming(atom_address(block, c, t, g));
 }
 
-SM70_DEVICE uint2 load_scales(const uint8_t* block, int t, int g) {
-  return load_global_streaming(scale_address(block, t, g));
-}
+SM70_DEVICE const uint2* scale_address(const uint8_t* block, int t, int g) { return E4M3Group16::address(block, t, g); }
+
+SM70_DEVICE uint2 load_scales(const uint8_t* block, int t, int g) { return E4M3Group16::load(block, t, g); }
 
 // Loads the unit (group t, rows g and g + 8) of the block at `block`.
-SM70_DEVICE Unit load_unit(const uint8_t* block, int t, int g) {
-  Unit unit;
+template <class Scales = E4M3Group16>
+SM70_DEVICE UnitOf<Scales> load_unit(const uint8_t* block, int t, int g) {
+  UnitOf<Scales> unit;
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) unit.atoms[c] = load_atom(block, c, t, g);
-  unit.scales = load_scales(block, t, g);
+  unit.scales = Scales::load(block, t, g);
   return unit;
 }
 
-// Scales of chunk c, each twice in a half2: value * 2^7.
-struct ChunkScales {
-  uint32_t row_g;
-  uint32_t row_g8;
-};
-
-// E4M3 bits moved to FP16's exponent and mantissa read as value * 2^-8 (bias 15 against 7), subnormals included; the
-// multiplication by 2^15 (0x7800) brings 2^7. The sign bit is masked off: scales are never negative.
-SM70_DEVICE ChunkScales chunk_scales(const Unit& unit, int c) {
-  constexpr uint32_t kMask = 0x3f803f80u;
-  constexpr uint32_t kTwoTo15 = 0x78007800u;
-  const uint32_t word = c < 2 ? unit.scales.x : unit.scales.y;
-  const uint32_t row_g = multiply_half2((word << 7) & kMask, kTwoTo15);
-  const uint32_t row_g8 = multiply_half2((word >> 1) & kMask, kTwoTo15);
-  if (c & 1) return {broadcast_high(row_g), broadcast_high(row_g8)};
-  return {broadcast_low(row_g), broadcast_low(row_g8)};
+template <class Scales>
+SM70_DEVICE ChunkScales chunk_scales(const UnitOf<Scales>& unit, int c) {
+  return Scales::chunk(unit.scales, c);
 }
 
-// Four columns of two rows as half2 pairs, code * scale * 2^-7.
+// Four columns of two rows as half2 pairs: code * 2^-14 * scale.
 struct Quad {
   uint32_t row_g[2];   // columns 4 i, 4 i + 1 and 4 i + 2, 4 i + 3 of row g
   uint32_t row_g8[2];  // the same columns of row g + 8

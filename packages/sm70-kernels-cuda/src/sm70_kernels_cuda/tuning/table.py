@@ -105,6 +105,10 @@ class TuningTable:
         return found
 
 
+NO_TUNING = TuningTable({}, ())
+"""For layouts whose kernels no row names."""
+
+
 def parse(text: str, where: str) -> TuningTable:
     """Read and check a table.
 

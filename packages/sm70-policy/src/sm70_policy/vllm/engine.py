@@ -11,6 +11,7 @@ import weakref
 from typing import Any
 
 from sm70_policy.capability import Device, Sm
+from sm70_policy.qualification import Workload
 from sm70_policy.route import Policy
 from sm70_policy.settings import Settings
 from sm70_policy.vllm.report import Report
@@ -38,7 +39,15 @@ def policy_of(config: Any | None) -> Policy:
 
     additional = getattr(config, "additional_config", None)
     settings = Settings.from_mapping(additional) if isinstance(additional, dict) else Settings()
-    return Policy(settings=settings, disabled=frozenset(name.strip() for name in envs.VLLM_DISABLED_KERNELS))
+    disabled = frozenset(name.strip() for name in envs.VLLM_DISABLED_KERNELS)
+    return Policy(settings, disabled, workload_of(config))
+
+
+def workload_of(config: Any | None) -> Workload:
+    """How a vLLM configuration says that the engine will be used."""
+    if config is None:
+        return Workload()
+    return Workload(config.scheduler_config.max_num_seqs, config.speculative_config is not None)
 
 
 def report_of(config: Any | None, policy: Policy, device: Device) -> Report:

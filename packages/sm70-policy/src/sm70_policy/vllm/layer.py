@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sm70_policy.errors import ContractError, HostError, WeightError, describe
-from sm70_policy.formats import NVFP4
 from sm70_policy.problem import ActivationDtype, LinearProblem
 from sm70_policy.provider import QuantizedWeight
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from sm70_policy.formats import WeightFormat
 
 CHILD = "sm70_linear"
 """Name of the child module that holds a layer's prepared weight."""
@@ -18,7 +19,8 @@ CHILD = "sm70_linear"
 SHARD_FACTORS = "sm70_shard_factors"
 """Attribute that carries the global scale of every fused shard past vLLM's reduction to one number."""
 
-_REQUIRED = ("weight", "weight_scale", "weight_global_scale")
+_REQUIRED = ("weight", "weight_scale")
+_GLOBAL_SCALE = "weight_global_scale"
 _CHECKPOINT_PARAMETERS = (
     "weight_scale",
     "weight_global_scale",
@@ -28,12 +30,13 @@ _CHECKPOINT_PARAMETERS = (
 )
 
 
-def problem_of(layer: Any, activation: Any) -> LinearProblem:
-    """Describe an NVFP4 layer.
+def problem_of(layer: Any, activation: Any, weight_format: WeightFormat) -> LinearProblem:
+    """Describe a layer.
 
     Args:
         layer: A vLLM linear layer.
         activation: The model's torch dtype, for layers that do not name their own.
+        weight_format: Format of its weight.
 
     Raises:
         ProblemError: Sizes that no layer can have.
@@ -51,7 +54,7 @@ def problem_of(layer: Any, activation: Any) -> LinearProblem:
         )
     return LinearProblem(
         layer=name,
-        weight_format=NVFP4,
+        weight_format=weight_format,
         n=int(layer.output_size_per_partition),
         k=int(layer.input_size_per_partition),
         activation=ActivationDtype(dtype),
@@ -65,28 +68,37 @@ def name_of(layer: Any) -> str:
 
 
 def weight_of(layer: Any, problem: LinearProblem) -> QuantizedWeight:
-    """The layer's loaded NVFP4 weight, without a copy of codes or scales.
+    """The layer's loaded weight, without a copy of codes or scales.
 
     Raises:
         WeightError: A tensor is missing, or the global scale is neither one number nor one per shard.
     """
-    missing = [name for name in _REQUIRED if getattr(layer, name, None) is None]
+    has_global = problem.weight_format.global_scale
+    required = (*_REQUIRED, _GLOBAL_SCALE) if has_global else _REQUIRED
+    missing = [name for name in required if getattr(layer, name, None) is None]
     if missing:
         raise WeightError(
             describe(
-                asked=f"{problem.layer}: an NVFP4 layer without {', '.join(missing)}",
-                allowed="layers that hold codes, block scales and a global scale",
+                asked=f"{problem.layer}: an {problem.weight_format.name.upper()} layer without "
+                f"{', '.join(missing)}",
+                allowed=f"layers that hold codes, block scales{' and a global scale' if has_global else ''}",
                 fix="Check that the checkpoint holds these tensors under the names of its format",
             )
         )
-    factors = getattr(layer, SHARD_FACTORS, None)
-    if factors is None:
-        factors = layer.weight_global_scale.data
     return QuantizedWeight(
         codes=layer.weight.data,
         scales=layer.weight_scale.data,
-        row_factor=_row_factor(problem, factors),
+        row_factor=_row_factor(problem, _global_factors(layer, problem)),
     )
+
+
+def _global_factors(layer: Any, problem: LinearProblem) -> Tensor:
+    import torch
+
+    if not problem.weight_format.global_scale:
+        return torch.ones((), device=layer.weight.device)
+    factors: Tensor | None = getattr(layer, SHARD_FACTORS, None)
+    return layer.weight_global_scale.data if factors is None else factors
 
 
 def _row_factor(problem: LinearProblem, factors: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sm70_policy.capability import GIB
-from sm70_tools.explain.explanation import STOCK_NVFP4_FROM, Status
+from sm70_tools.explain.explanation import STOCK_FROM, Status
 from sm70_tools.explain.layers import Split
 from sm70_tools.explain.memory import GPU_MEMORY_UTILIZATION_PERCENT, KV_BLOCK_TOKENS
 
@@ -173,9 +173,11 @@ def _verdict(explanation: Explanation) -> list[str]:
         names = ", ".join(group.name for group in group_routes(unserved))
         sentences.append(f"CANNOT BE SERVED by the suite: {len(unserved)} layers have no kernel: {names}.")
     elif any(route.status is Status.STOCK and route.layer.format for route in explanation.routes):
+        limits = " and ".join(
+            f"{name.upper()} from compute capability {sm} on" for name, sm in STOCK_FROM.items()
+        )
         sentences.append(
-            f"Quantized layers marked stock vLLM are left to its own kernels, which take NVFP4 from compute "
-            f"capability {STOCK_NVFP4_FROM} on."
+            f"Quantized layers marked stock vLLM are left to its own kernels, which take {limits}."
         )
     wanted = "any context" if memory.context is None else f"a context of {memory.context} tokens"
     if memory.fits:

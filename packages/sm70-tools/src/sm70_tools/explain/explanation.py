@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sm70_policy.capability import Sm
 from sm70_policy.errors import describe
-from sm70_policy.formats import FORMATS, NVFP4
+from sm70_policy.formats import FORMATS, MXFP4, NVFP4
 from sm70_policy.problem import ActivationDtype, LinearProblem
 from sm70_policy.route import KernelVerdict, choose_installed
 from sm70_policy.verdict import Rejection
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from sm70_policy.route import Policy
     from sm70_tools.explain.checkpoint import Checkpoint
 
-STOCK_NVFP4_FROM = Sm(7, 5)
-"""Lowest capability that stock vLLM takes NVFP4 on (get_min_capability is 75 in 0.19.1 and in 0.33.0)."""
+STOCK_FROM = {NVFP4.name: Sm(7, 5), MXFP4.name: Sm(8, 0)}
+"""Lowest capability that stock vLLM takes a format on: get_min_capability, alike in 0.19.1 and in 0.33.0."""
 
 _STOCK_EVERYTHING_FROM = Sm(8, 0)
 """From here on the suite leaves stock vLLM alone unless asked, whatever the format."""
@@ -181,7 +181,8 @@ def route_layer(
 def _without_kernel(
     layer: LocalLayer, device: Device, nbytes: int, verdicts: tuple[KernelVerdict, ...]
 ) -> LayerRoute:
-    stock = layer.format == NVFP4.name and device.sm is not None and device.sm >= STOCK_NVFP4_FROM
+    stock_from = STOCK_FROM.get(layer.format or "")
+    stock = stock_from is not None and device.sm is not None and device.sm >= stock_from
     return LayerRoute(layer, Status.STOCK if stock else Status.NONE, None, nbytes, verdicts)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sm70_policy.errors import describe
-from sm70_policy.formats import FORMATS, NVFP4
+from sm70_policy.formats import FORMATS, WeightFormat
 from sm70_tools.errors import CheckpointError
 from sm70_tools.explain.safetensors import FLOAT_DTYPES
 
@@ -133,9 +133,7 @@ def _sizes(
         rows, columns = packed.shape
         per_word = _BITS_OF_I32 // group.bits if packed.dtype == "I32" and group.bits else 0
         if packed.dtype == "U8" and group.format in FORMATS:
-            _check_scales(name, rows, columns * 2, parts)
-            return rows, columns * 2
-        if packed.dtype == "U8" and group.format == "mxfp4":
+            _check_scales(name, FORMATS[group.format], rows, columns * 2, parts)
             return rows, columns * 2
         if packed.dtype.startswith("F8_"):
             return rows, columns
@@ -154,14 +152,16 @@ def _sizes(
     )
 
 
-def _check_scales(name: str, n: int, k: int, parts: dict[str, TensorInfo]) -> None:
+def _check_scales(
+    name: str, weight_format: WeightFormat, n: int, k: int, parts: dict[str, TensorInfo]
+) -> None:
     scales = parts.get("weight_scale")
-    expected = (n, k // NVFP4.group_size)
+    expected = (n, k // weight_format.group_size)
     if scales is None or scales.shape != expected:
         raise _contradiction(
             name,
             f"block scales of shape {None if scales is None else list(scales.shape)} for N={n} and K={k}, "
-            f"where {NVFP4.name} has {list(expected)}",
+            f"where {weight_format.name} has {list(expected)}",
         )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sm70_policy.errors import describe
-from sm70_policy.formats import NVFP4
+from sm70_policy.formats import MXFP4, NVFP4
 from sm70_tools.errors import CheckpointError
 
 _EVERY_LINEAR = "Linear"
@@ -112,8 +112,8 @@ def _weights_format(weights: dict[str, Any]) -> str:
     )
     if (kind, bits, strategy, group_size) == ("float", NVFP4.code_bits, "tensor_group", NVFP4.group_size):
         return NVFP4.name
-    if (kind, bits, group_size) == ("float", 4, 32):
-        return "mxfp4"
+    if (kind, bits, group_size) == ("float", MXFP4.code_bits, MXFP4.group_size):
+        return MXFP4.name
     parts = [f"{'fp' if kind == 'float' else kind}{bits}", str(strategy)]
     return "-".join([*parts, f"g{group_size}"] if group_size else parts)
 

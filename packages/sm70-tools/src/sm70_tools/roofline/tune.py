@@ -131,7 +131,7 @@ def _untuned(figures: Figures, m: int, n: int, k: int) -> str:
     """What the arithmetic alone chooses."""
     from sm70_kernels_cuda.choice import choose_linear
     from sm70_kernels_cuda.launch import atom_of
-    from sm70_kernels_cuda.tuning.table import TuningTable
+    from sm70_kernels_cuda.tuning.table import NO_TUNING
 
     number = int(figures.family.architecture)
     variant = choose_linear(
@@ -139,7 +139,7 @@ def _untuned(figures: Figures, m: int, n: int, k: int) -> str:
         sm_number=number,
         atom=atom_of(number),
         card=_card(figures),
-        tuning=TuningTable({}, ()),
+        tuning=NO_TUNING,
     )
     return variant.kernel
 
