@@ -13,7 +13,13 @@ from sm70_kernels_cuda.driver import ArgumentBlock, Module, current_stream
 from sm70_kernels_cuda.launch_cluster import Card, has_clusters
 from sm70_kernels_cuda.nvfp4_cluster import ClusterKernels
 from sm70_kernels_cuda.nvfp4_general import GeneralKernels
+from sm70_kernels_cuda.nvfp4_warpgroup import WarpgroupKernels, with_clusters
 from sm70_kernels_cuda.operands import LinearArguments, fill_operands
+
+WARPGROUP_SM = 90
+"""The one compute capability with wgmma."""
+CLUSTER_ROWS = 16
+WARPGROUP_DENSE_ROWS = 1024
 
 
 class DequantizeArguments(ctypes.Structure):
@@ -48,13 +54,15 @@ class Nvfp4Kernels:
         atom: launch.Atom,
         general: GeneralKernels | None = None,
         cluster: ClusterKernels | None = None,
+        warpgroup: WarpgroupKernels | None = None,
     ) -> None:
-        """Use the kernels of `module`, compiled for `atom`; `cluster` where the card has clusters."""
-        self.dense_rows = atom.dense_rows
+        """Use the kernels of `module`, compiled for `atom`, and those that only some cards have."""
+        self.dense_rows = atom.dense_rows if warpgroup is None else WARPGROUP_DENSE_ROWS
         self._module = module
         self._atom = atom
         self._general = general
         self._cluster = cluster
+        self._warpgroup = warpgroup
 
     def linear(
         self,
@@ -82,6 +90,8 @@ class Nvfp4Kernels:
         plan = self._cluster.plan(m, n, k) if self._cluster is not None and qpn2 else None
         if self._cluster is not None and plan is not None:
             self._cluster.run(plan, x, weight, row_factor, bias, y)
+        elif self._warpgroup is not None and m > CLUSTER_ROWS:
+            self._warpgroup.run(self._warpgroup.plan(m, n, k), x, weight, row_factor, bias, y)
         elif self._general is not None and not (qpn2 and m <= launch.NATIVE_ROWS):
             self._general.linear(x, weight, row_factor, bias, y)
         else:
@@ -146,4 +156,7 @@ def kernels_for(device: int) -> Nvfp4Kernels:
     card = Card(properties.multi_processor_count, properties.shared_memory_per_block_optin)
     atom = launch.atom_of(number)
     cluster = ClusterKernels(module, card) if has_clusters(properties.major) else None
-    return Nvfp4Kernels(module, atom, GeneralKernels(module, atom, card), cluster)
+    warpgroup = None
+    if number == WARPGROUP_SM:
+        warpgroup = WarpgroupKernels(module, with_clusters(card, module, device))
+    return Nvfp4Kernels(module, atom, GeneralKernels(module, atom, card), cluster, warpgroup)
