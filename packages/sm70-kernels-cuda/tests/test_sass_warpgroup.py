@@ -61,7 +61,7 @@ def test_registers_fit_and_nothing_is_spilled(
 def test_products_are_not_serialised(
     code: tuple[dict[str, sass.Resources], dict[str, Counter[str]]], variant: WarpgroupVariant
 ) -> None:
-    """Where the compiler cannot follow a product's registers it waits after each, and says so in its log only."""
+    """Where the compiler cannot follow a product's registers it waits after each product, silently."""
     counts = code[1][variant.kernel]
     products = counts[f"HGMMA.64x{variant.tokens}x16.F32"]
     assert products % (CHUNK_PRODUCTS * 4 // variant.split) == 0

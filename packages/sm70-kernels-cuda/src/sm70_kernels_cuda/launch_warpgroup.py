@@ -6,10 +6,13 @@ The names, shapes and shared memory mirror csrc/warpgroup_nvfp4.cuh and include/
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sm70_kernels_cuda.launch import TOKEN_TILE, Launch
-from sm70_kernels_cuda.launch_cluster import Card
 from sm70_kernels_cuda.layouts.nvfp4_block import BLOCK_COLUMNS
+
+if TYPE_CHECKING:
+    from sm70_kernels_cuda.launch_cluster import Card
 
 PACK_KERNEL = "pack_tokens"
 WARPGROUP_ROWS = 64
@@ -96,8 +99,8 @@ MOST_SPLIT = 6
 _WAVE_US = 2.0
 _EXCHANGE_US = 1.0
 _EXCHANGE_US_EACH = 0.5
-"""What a wave of blocks costs besides its chunks, what the sum over a cluster of two does, and over each block more; fitted
-like `step_us`."""
+"""What a wave of blocks costs besides its chunks, the sum over a cluster of two, and each block more of it;
+fitted like `step_us`."""
 
 
 @dataclass(frozen=True)
