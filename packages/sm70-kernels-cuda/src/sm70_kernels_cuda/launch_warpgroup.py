@@ -160,7 +160,7 @@ def plan_warpgroup(
     pack_threads = min(variant.tokens, _MOST_PACK_THREADS)
     pack = Launch(
         PACK_KERNEL,
-        (chunks, padded // pack_threads),
+        (2 * chunks, padded // pack_threads),
         pack_threads,
         0,
         overlaps_previous=True,
