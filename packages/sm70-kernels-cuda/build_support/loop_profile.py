@@ -1,6 +1,6 @@
-"""Counts the hot loops of the strip kernels in their machine code.
+"""Counts the hot loops of the strip and general kernels in their machine code.
 
-    python -m build_support.loop_profile           writes src/sm70_kernels_cuda/profile/strip_loops.json
+    python -m build_support.loop_profile           writes src/sm70_kernels_cuda/profile/loops.json
     python -m build_support.loop_profile --check   exits 1 when that file is not what the sources give
 
 Run it in packages/sm70-kernels-cuda with src on the path; it needs the compiler's packages and triton 3.6.0.
@@ -19,13 +19,24 @@ from build_support.disassembly import Instruction, disassemble, registers
 from build_support.fatbin import include_folders
 from build_support.libraries import BuildError
 from build_support.nvrtc import compile_source
-from sm70_kernels_cuda.launch import VARIANTS
+from sm70_kernels_cuda.launch import VARIANTS, Atom, atom_of
+from sm70_kernels_cuda.launch_general import GENERAL_VARIANTS, warp_shape
+from sm70_kernels_cuda.layouts.nvfp4_block import BLOCK_ROWS
 from sm70_kernels_cuda.profile.loops import REPLAY_LATENCIES, TABLE, LoopProfile, Loops, to_text
 
-ARCHITECTURES = ("70", "75", "90")
-"""The targets of the model, and the card that its error is measured on."""
+ARCHITECTURES = {"70": "70", "75": "75", "90": "90a"}
+"""The targets of the model and the card that its error is measured on; what the wheel compiles for each."""
 
 ROOT = Path(__file__).resolve().parents[1]
+
+_SHARED_LATENCY = 30
+"""Cycles of a 16-byte load from shared memory: public microbenchmarks, not checked here."""
+
+_LONG = 4000
+"""A latency of weight, in cycles, that no loop covers: what is missing to it, the loop does cover."""
+
+_ITERATIONS = 6
+"""So many iterations of a replay reach its steady state."""
 
 _STREAMING_LOAD = re.compile(r"LDG\.E\.(NA|EF|LU)\.")
 _PIPES: tuple[tuple[str, str], ...] = (
@@ -33,7 +44,7 @@ _PIPES: tuple[tuple[str, str], ...] = (
     ("half", r"H(MUL|FMA|ADD|SET|SETP|MNMX)2"),
     ("weight_loads", _STREAMING_LOAD.pattern + r"128"),
     ("scale_loads", _STREAMING_LOAD.pattern + r"64"),
-    ("activation_loads", r"LDG\.E\.128"),
+    ("activation_loads", r"LDG(STS)?\.E(\.BYPASS)?\.128"),
     ("shared", r"(LDS|STS|LDSM)"),
     ("multiply", r"(IMAD|FFMA|FMUL|FADD)"),
     ("integer", r"(LOP3|SHF|PRMT|IADD|LEA|ISETP|SEL|IMNMX|VIADD|VIMNMX|PLOP3|MOV|SHL|SHR|FSEL|FSETP)"),
@@ -41,8 +52,16 @@ _PIPES: tuple[tuple[str, str], ...] = (
 )
 
 
-def profile_kernel(name: str, instructions: list[Instruction], register_count: int) -> LoopProfile:
+def profile_kernel(
+    name: str, instructions: list[Instruction], register_count: int, loads_of_slab: int | None = None
+) -> LoopProfile:
     """Profile one kernel.
+
+    Args:
+        name: Name of the kernel.
+        instructions: Its machine code.
+        register_count: Registers of a thread.
+        loads_of_slab: Loads of codes of one slab of a general kernel; None for a strip kernel.
 
     Raises:
         BuildError: The hot loop cannot be found, or does not read its weight as this table assumes.
@@ -57,6 +76,7 @@ def profile_kernel(name: str, instructions: list[Instruction], register_count: i
         )
         raise BuildError(message)
     return LoopProfile(
+        slabs=1 if loads_of_slab is None else counts["weight_loads"] // loads_of_slab,
         registers=register_count,
         instructions=len(body),
         tensor=counts["tensor"],
@@ -67,8 +87,9 @@ def profile_kernel(name: str, instructions: list[Instruction], register_count: i
         weight_loads=counts["weight_loads"],
         scale_loads=counts["scale_loads"],
         shared=counts["shared"],
+        shared_wavefronts=sum(_wavefronts(item) for item in body),
         other=counts["other"],
-        cover_cycles=_cover(body),
+        cover_cycles=_cover(body) if loads_of_slab is None else _steady_cover(body, counts, loads_of_slab),
         serial_cycles=tuple(_replay(body, latency) for latency in REPLAY_LATENCIES),
     )
 
@@ -122,29 +143,59 @@ def _cover(body: list[Instruction]) -> int:
     return cycles
 
 
-def _replay(body: list[Instruction], latency: int) -> int:
-    """Cycles of one iteration of a lone warp whose loads of x take `latency` cycles."""
-    now = 0
+def _steady_cover(body: list[Instruction], counts: Counter[str], loads_of_slab: int) -> int:
+    """What a slab hides of the latency of weight: its groups' loads and waits alternate, so by replay."""
+    slabs = counts["weight_loads"] // loads_of_slab
+    return _LONG - (_replay(body, 0, _LONG) - _replay(body, 0)) // slabs
+
+
+def _replay(body: list[Instruction], latency: int, weight_latency: int = 0) -> int:
+    """Cycles of one iteration of a lone warp whose loads of x and weight take so many cycles."""
+    latencies = {"activation_loads": latency, "weight_loads": weight_latency, "shared": _SHARED_LATENCY}
+    now = start = asynchronous = 0
     ready: dict[int, int] = {}
-    for item in body:
-        now = max([now, *(ready[barrier] for barrier in item.waits if barrier in ready)])
-        if _pipe(item) == "activation_loads" and item.sets is not None:
-            ready[item.sets] = now + latency
-        now += item.stall
-    return now
+    for _ in range(_ITERATIONS):
+        start = now
+        for item in body:
+            now = max([now, *(ready[barrier] for barrier in item.waits if barrier in ready)])
+            pipe = _pipe(item)
+            if item.opcode.startswith("LDGSTS"):
+                asynchronous = max(asynchronous, now + latency)
+            elif item.opcode.startswith("DEPBAR"):
+                now = max(now, asynchronous)
+            elif pipe in latencies and item.sets is not None:
+                ready[item.sets] = max(ready.get(item.sets, 0), now + latencies[pipe])
+            now += item.stall
+    return now - start
+
+
+def _wavefronts(instruction: Instruction) -> int:
+    """Passes of 128 bytes through shared memory: a warp's 4 bytes a lane are one."""
+    if not re.match(r"(LDS|STS|LDGSTS)\b", instruction.opcode):
+        return 0
+    return 4 if ".128" in instruction.opcode else 2 if ".64" in instruction.opcode else 1
 
 
 def profile_all(folder: Path) -> Loops:
     """Compile the kernels and profile every variant; cubins go to `folder`."""
     loops: Loops = {}
-    for architecture in ARCHITECTURES:
+    for architecture, target in ARCHITECTURES.items():
         cubin = folder / f"sm_{architecture}.cubin"
         source = ROOT / "csrc" / "sm70_kernels.cu"
-        cubin.write_bytes(compile_source(source, f"sm_{architecture}", include_folders(ROOT)))
+        cubin.write_bytes(compile_source(source, f"sm_{target}", include_folders(ROOT)))
         code, used = disassemble(cubin), registers(cubin)
-        names = [variant.kernel for variant in VARIANTS]
-        loops[architecture] = {name: profile_kernel(name, code[name], used[name]) for name in names}
+        loads = _loads_of_slabs(atom_of(int(architecture)))
+        loops[architecture] = {
+            name: profile_kernel(name, code[name], used[name], count) for name, count in loads.items()
+        }
     return loops
+
+
+def _loads_of_slabs(atom: Atom) -> dict[str, int | None]:
+    """All kernels in their order: for the general ones, the loads of codes that a lane does for a slab."""
+    strip: dict[str, int | None] = dict.fromkeys(variant.kernel for variant in VARIANTS)
+    tiles = warp_shape(atom).rows // BLOCK_ROWS
+    return strip | dict.fromkeys((variant.kernel for variant in GENERAL_VARIANTS), tiles)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -8,6 +8,14 @@ import subprocess
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sm70_kernels_cuda.launch import AMPERE_ATOM, TURING_ATOM, VOLTA_ATOM, Atom
+
+if TYPE_CHECKING:
+    from sm70_kernels_cuda.launch_general import GeneralVariant
+
+_TWO_SET_TILES = {VOLTA_ATOM: 6, TURING_ATOM: 8, AMPERE_ATOM: 0}
 
 _USAGE = re.compile(r"Function (\w+):\s*\n\s*REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 _FUNCTION = re.compile(r"^\.text\.(\w+):", re.MULTILINE)
@@ -21,6 +29,11 @@ class Resources:
     registers: int
     stack: int
     local: int
+
+
+def unrolled_slabs(atom: Atom, variant: GeneralVariant) -> int:
+    """Slabs in the body of a general kernel's loop: one for each set of atoms."""
+    return 2 if variant.token_tiles <= _TWO_SET_TILES[atom] else 1
 
 
 def _tool(name: str) -> Path:
@@ -49,10 +62,15 @@ def resources(cubin: Path) -> dict[str, Resources]:
 
 def instructions(cubin: Path) -> dict[str, Counter[str]]:
     """How often each instruction, with its modifiers, stands in each kernel."""
+    return {name: Counter(items) for name, items in listing(cubin).items()}
+
+
+def listing(cubin: Path) -> dict[str, list[str]]:
+    """The instructions of each kernel, with their modifiers, in their order."""
     text = _run("nvdisasm", "-c", str(cubin))
     starts = list(_FUNCTION.finditer(text))
     ends = [match.start() for match in starts[1:]] + [len(text)]
     return {
-        match[1]: Counter(_INSTRUCTION.findall(text[match.end() : end]))
+        match[1]: _INSTRUCTION.findall(text[match.end() : end])
         for match, end in zip(starts, ends, strict=True)
     }

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 GEMM = "include/sm70/gemm/general_nvfp4.cuh"
 OUTSIDE = "outside|bounds|not in|no registered"
-SLAB_BARRIER = "    __syncthreads();  // the next slab is complete, and this one's buffer is free\n"
+SLAB_BARRIER = "      __syncthreads();  // the next slab is complete, and this one's buffer is free\n"
 FAULTS = {
     "no barrier before the first slab": (
         "  x.finish(0);\n  __syncthreads();",

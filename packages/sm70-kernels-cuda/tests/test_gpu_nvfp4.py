@@ -10,8 +10,9 @@ from gpu_kernels import GpuKernels, PackedWeight
 from nvfp4_checks import check_dense, check_one_hot
 from nvfp4_oracle import every_code_and_scale, random_checkpoint
 from sm70_kernels_cuda.driver import Module
-from sm70_kernels_cuda.launch import VARIANTS, Variant
+from sm70_kernels_cuda.launch import VARIANTS, Variant, choose_variant
 from sm70_kernels_cuda.nvfp4 import Nvfp4Kernels, kernels_for
+from sm70_kernels_cuda.nvfp4_general import GeneralKernels
 
 pytestmark = pytest.mark.gpu
 
@@ -23,7 +24,12 @@ def kernels(request: pytest.FixtureRequest) -> GpuKernels:
     if request.param == "own-atom":
         return GpuKernels(kernels_for(0))
     atom = OLDER_ATOMS[request.param]
-    return GpuKernels(Nvfp4Kernels(Module(atom_binary(request.config, atom)), atom))
+    module = Module(atom_binary(request.config, atom))
+
+    def strip(m: int, n: int, k: int, qpn2: bool) -> Variant:
+        return choose_variant(m, k, atom)
+
+    return GpuKernels(Nvfp4Kernels(module, atom, GeneralKernels(module, atom), strip))
 
 
 @EACH_VARIANT

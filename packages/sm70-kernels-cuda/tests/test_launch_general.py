@@ -16,6 +16,7 @@ from sm70_kernels_cuda.launch_general import (
     GeneralVariant,
     choose_general,
     launch_general,
+    warp_shape,
 )
 from sm70_kernels_cuda.qpn2 import Qpn2NvFp4LinearKernel
 from sm70_kernels_cuda.turbomind import TurboMindNvFp4LinearKernel
@@ -58,7 +59,7 @@ def test_the_chosen_launch_covers_y_and_fits_the_card(atom: Atom, card: Card, m:
     assert (token_blocks - 1) * variant.rows < m <= token_blocks * variant.rows
     assert (strips - 1) * variant.strip(atom) < n <= strips * variant.strip(atom)
     assert plan.shared_bytes <= card.shared_bytes
-    assert plan.threads == 256
+    assert plan.threads == 32 * variant.warps_n * variant.warps_k
     assert plan.kernel == variant.kernel
 
 
@@ -77,10 +78,13 @@ def test_the_sizes_that_the_kernel_is_for() -> None:
         for n in (64, 1024, 4096, 17408):
             for atom in (volta, turing):
                 assert choose_general(m, n, 4096, atom, t4) != GeneralVariant(8, 2, 4)
-    # Up to 32 rows share one block of threads, and one row needs one token tile.
+    # With the newer atom, up to 32 rows share one block of threads. One row needs one token tile.
     for m in range(1, 33):
-        assert choose_general(m, 4096, 4096, volta, v100).rows >= m
+        assert choose_general(m, 4096, 4096, AMPERE_ATOM, CARDS["h200"][1]).rows >= m
     assert choose_general(1, 4096, 4096, volta, v100).token_tiles == 1
+    # 64 strips of 64 columns keep more of a V100 busy than 32 of 128, and 24 rows are three token tiles.
+    assert choose_general(24, 4096, 4096, volta, v100) == GeneralVariant(3, 1, 8)
+    assert choose_general(16, 5120, 8704, volta, v100) == GeneralVariant(2, 1, 8)
 
 
 def test_shared_memory_and_strips() -> None:
@@ -94,17 +98,35 @@ def test_shared_memory_and_strips() -> None:
     assert launch_general(GeneralVariant(2, 2, 4), 17, 129, VOLTA_ATOM).grid == (4, 1)
     for atom in ATOMS:
         large = [item for item in GENERAL_VARIANTS if item.shared_bytes(atom) > 48 * 1024]
-        assert large == [GeneralVariant(6, 2, 4), GeneralVariant(8, 2, 4)]
+        assert large == [
+            GeneralVariant(3, 1, 8),
+            GeneralVariant(4, 1, 8),
+            GeneralVariant(6, 2, 4),
+            GeneralVariant(8, 2, 4),
+        ]
 
 
-def test_two_blocks_fit_a_turing_multiprocessor_where_their_registers_do() -> None:
-    """For up to 4 tiles there are registers for two blocks; half of 64 KiB is left to each."""
-    half = 32 * 1024
-    assert {item.kernel for item in GENERAL_VARIANTS if item.shared_bytes(TURING_ATOM) <= half} >= {
-        "general_nvfp4_t1_n1_k8",
-        "general_nvfp4_t2_n2_k4",
-        "general_nvfp4_t4_n4_k2",
+def test_variants_that_nobody_measured_are_for_7_x_alone() -> None:
+    new = {GeneralVariant(2, 1, 4), GeneralVariant(3, 1, 8), GeneralVariant(3, 2, 4), GeneralVariant(4, 1, 8)}
+    atom, card = CARDS["h200"]
+    chosen = {
+        choose_general(m, n, k, atom, card)
+        for m in range(1, 200)
+        for n, k in ((1024, 4096), (4096, 4096), (17408, 5120))
     }
+    assert not chosen & new
+    for older in (VOLTA_ATOM, TURING_ATOM):
+        assert new < set(warp_shape(older).variants)
+
+
+def test_registers_are_kept_for_no_more_blocks_than_the_shared_memory_of_7_5_holds() -> None:
+    resident = {item: item.resident_blocks(TURING_ATOM) for item in GENERAL_VARIANTS}
+    # 64 KiB: two of 16 KiB and a little; one of 33 KiB; three of four warps.
+    assert resident[GeneralVariant(1, 1, 8)] == resident[GeneralVariant(3, 2, 4)] == 2
+    assert resident[GeneralVariant(2, 1, 8)] == 1
+    assert resident[GeneralVariant(2, 1, 4)] == 3
+    # More than 3 tiles leave no registers for two blocks; one is always kept, also where it does not fit.
+    assert {blocks for item, blocks in resident.items() if item.token_tiles > 3} == {1}
 
 
 @EACH_ATOM

@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sm70_tools.cli import main
-from sm70_tools.roofline.cards import HOPPER, TURING, VOLTA, Compared, find_figures
-from sm70_tools.roofline.compare import compare_public, compare_row, read_rows
+from sm70_tools.roofline.cards import GENERAL, HOPPER, TURING, VOLTA, Compared, find_figures
+from sm70_tools.roofline.compare import (
+    GENERAL_COMMIT,
+    compare_public,
+    compare_row,
+    read_general_rows,
+    read_rows,
+)
 from sm70_tools.roofline.fit import (
     MEASURED_CONSTANTS,
     PUBLIC_CONSTANTS,
@@ -30,7 +36,9 @@ if TYPE_CHECKING:
     from sm70_tools.roofline.cards import Figures
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-ROWS = read_rows(REPOSITORY / "benchmarks" / "results" / "h200" / "strip_kernels.csv")
+MEASURED = REPOSITORY / "benchmarks" / "results" / "h200"
+ROWS = read_rows(MEASURED / "strip_kernels.csv")
+GENERAL_ROWS = read_general_rows(MEASURED / "linear.csv", find_figures("h200"))
 PAGE = REPOSITORY / "docs" / "roofline.md"
 
 
@@ -67,6 +75,27 @@ def test_stated_errors_on_public_figures(card: str, family: object) -> None:
         errors = _public_errors(card, fitted=fitted)
         assert stated.what.startswith(f"{len(errors)} ")
         _range_of(errors, stated)
+
+
+def test_stated_errors_on_measured_rows_of_the_general_kernel() -> None:
+    errors = [compare_row(row, find_figures("h200")).error for row in GENERAL_ROWS]
+    assert GENERAL.what.startswith(f"{len(errors)} measured rows")
+    assert {row.m for row in GENERAL_ROWS} == {64}
+    assert {(row.n, row.k) for row in GENERAL_ROWS} == {(row.n, row.k) for row in ROWS}
+    _range_of(errors, GENERAL)
+
+
+def test_only_rows_of_the_general_kernel_and_of_its_commit_are_read(tmp_path: Path) -> None:
+    head, commit = "commit,shape,m,variant,us_median", GENERAL_COMMIT
+    rows = (
+        *("b0d2dcc,64x64,64,ours,1.0", f"{commit},64x64,8,ours,2.0", f"{commit},64x64,64,ours,3.0"),
+        *(f"{commit},64x64,64,torch,4.0", f"{commit},64x64,512,ours,5.0", "later,64x64,64,ours,6.0"),
+    )
+    file = tmp_path / "linear.csv"
+    file.write_text("\n".join((head, *rows)), encoding="utf-8")
+    (row,) = read_general_rows(file, find_figures("h200"))
+    assert (row.n, row.k, row.m, row.us) == (64, 64, 64, 3.0)
+    assert row.kernel.startswith("general_nvfp4_")
 
 
 def test_measured_times_are_met_within_a_fifth() -> None:
@@ -107,8 +136,8 @@ def test_descending_finds_a_constant_again() -> None:
 
 
 def test_the_page_is_up_to_date() -> None:
-    message = "stale: python -m sm70_tools.roofline page benchmarks/results/h200/strip_kernels.csv"
-    assert PAGE.read_text(encoding="utf-8") == render_page(ROWS), message
+    message = "stale: python -m sm70_tools.roofline page benchmarks/results/h200 > docs/roofline.md"
+    assert PAGE.read_text(encoding="utf-8") == render_page(ROWS, GENERAL_ROWS), message
 
 
 def test_the_command_labels_every_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,9 +146,20 @@ def test_the_command_labels_every_table(capsys: pytest.CaptureFixture[str]) -> N
     assert text.count(LABEL) == 2
     assert "qpn2_nvfp4_t1" in text
     assert ">= " in text
-    for part in (HOPPER.fitted, HOPPER.free, VOLTA.fitted, VOLTA.free):
+    for part in (HOPPER.fitted, HOPPER.free, VOLTA.fitted, VOLTA.free, GENERAL):
         assert part.text in text
     assert "879 GB/s" in text
+
+
+def test_the_command_serves_64_rows_and_says_what_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--shapes", "4096x4096", "--m", "9,64,65", "--json"]
+    assert main(["roofline", "--device", "v100", *options]) == 0
+    rows = json.loads(capsys.readouterr().out)["predictions"]
+    assert [row["is_bound"] for row in rows] == [False, False, True]
+    assert all(row["kernel"].startswith("general_nvfp4_") for row in rows[:2])
+    assert "more than 64 rows" in rows[2]["kernel"]
+    assert main(["roofline", "--device", "v100", "--shapes", "4096x4096", "--m", "65"]) == 0
+    assert "More than 64 rows of x are not modelled" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from sm70_kernels_cuda.layouts.nvfp4_block import BLOCK_COLUMNS, BLOCK_ROWS
 
 TOKEN_TILE = 8
 NATIVE_ROWS = 32
-"""Most rows of x that a QPN2 kernel takes; more go to the general kernel."""
+"""Most rows of x that a QPN2 kernel takes."""
 
 QPN2_K_MULTIPLE = 128
 """K of the QPN2 kernels is a multiple of this."""
@@ -32,6 +32,7 @@ class Atom:
         units_per_block: Units of work that a warp finds in one layout block along K.
         warps: Warps of a block that keep the card busiest, where K is long enough for them.
         dense_rows: From so many rows on, the weight is decoded into scratch and multiplied by a dense GEMM.
+        strip_rows: Most rows that the QPN2 kernels are chosen for; more go to the general kernel.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Atom:
     units_per_block: int
     warps: int
     dense_rows: int
+    strip_rows: int = NATIVE_ROWS
 
 
 # dense_rows: on 7.x the default that users of Volta builds know, not measured; for AMPERE_ATOM measured on an
@@ -46,11 +48,19 @@ class Atom:
 # warps: with VOLTA_ATOM a strip of 64 columns gives few blocks (80 for N = 5120, one for each SM of a V100),
 # so many warps must share each; predicted, not measured. With TURING_ATOM there are 320, for the 72 SMs of an
 # RTX 8000, 68 of a 2080 Ti or 40 of a T4, and an SM holds three blocks of 8 warps but only one of 16. The
-# model of `sm70 roofline` predicts, as the mean over its shapes on an RTX 8000 and on a T4, 5 to 9 % more
-# time with 16 and up to 1.3 % less with 4. For AMPERE_ATOM measured on an H200, see
+# model of `sm70 roofline` predicts, as the mean over its shapes on an RTX 8000 and on a T4, 4 to 8 % more
+# time with 16 and up to 1.1 % less with 4. For AMPERE_ATOM measured on an H200, see
 # benchmarks/results: at M = 1, 16 warps were slower on all eight shapes, 4 warps faster on two of them.
-VOLTA_ATOM = Atom("m8n8k4", strip=4 * BLOCK_ROWS, units_per_block=4, warps=16, dense_rows=1024)
-TURING_ATOM = Atom("m16n8k8", strip=BLOCK_ROWS, units_per_block=1, warps=8, dense_rows=1024)
+# strip_rows: with VOLTA_ATOM a load of x by 8 lanes touches four lines of L1, one for each row. The general
+# kernel's copy in shared memory is predicted (docs/roofline.md), not measured, to win from 9 rows on. With
+# TURING_ATOM it touches two: from 9 to 16 rows the general kernel is predicted to take up to 12 % less time
+# on a T4 but, for few columns on an RTX 8000, up to 39 % more; from 17 rows on it wins.
+VOLTA_ATOM = Atom(
+    "m8n8k4", strip=4 * BLOCK_ROWS, units_per_block=4, warps=16, dense_rows=1024, strip_rows=TOKEN_TILE
+)
+TURING_ATOM = Atom(
+    "m16n8k8", strip=BLOCK_ROWS, units_per_block=1, warps=8, dense_rows=1024, strip_rows=2 * TOKEN_TILE
+)
 AMPERE_ATOM = Atom("m16n8k16", strip=BLOCK_ROWS, units_per_block=1, warps=8, dense_rows=128)
 
 ATOMS: tuple[Atom, ...] = (VOLTA_ATOM, TURING_ATOM, AMPERE_ATOM)

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 _CHUNK_COLUMNS = 64
 _SLABS_PER_BLOCK = BLOCK_COLUMNS // _CHUNK_COLUMNS
 _PIECE_BYTES = 16
-_ONE_BLOCK_TILES = 4
-_OVERHEAD_SLABS = 2
-"""What starting and ending a block of threads costs, in slabs; an estimate."""
+_WARPS = 8
+"""Warps of a block in whose terms the times of `WarpShape` are given; some have half of them."""
 
 
 @dataclass(frozen=True)
@@ -31,29 +30,26 @@ class WarpShape:
         partial_pitch: Floats between the partial sums of two tokens.
         pass_tiles: Most token tiles of one pass through the final sum.
         resident_tiles: Most token tiles for which two blocks fit the registers of a multiprocessor.
+        multiprocessor_bytes: Shared memory of a multiprocessor, as the compiler counts on it.
         decode_time: Time to decode the weights of a slab, in times of multiplying one token tile with them.
         least_time: Shortest time of a slab, the latency of its loads, in the same unit.
+        overhead_slabs: What starting and ending a block of threads costs, in slabs.
+        one_block_tiles: Up to so many token tiles, one block takes all rows.
         most_tiles: Most token tiles of a block that pay.
+        variants: The compiled kernels that the choice considers.
     """
 
     rows: int
     partial_pitch: int
     pass_tiles: int
     resident_tiles: int
-    decode_time: int
-    least_time: int
+    multiprocessor_bytes: int
+    decode_time: float
+    least_time: float
+    overhead_slabs: int
+    one_block_tiles: int
     most_tiles: int
-
-
-# The times are estimates from instruction counts and issue rates, not measurements. With TURING_ATOM a tile
-# takes a warp 16 HMMA of 8 cycles, half of what VOLTA_ATOM takes for twice the columns, so that a latency is
-# twice as many tiles. most_tiles of AMPERE_ATOM is measured on an H200: at 64 and 128 rows, blocks of 4 tiles
-# beat those of 6 and 8 on most shapes.
-_WARP_SHAPES = {
-    VOLTA_ATOM.name: WarpShape(64, 65, 2, 1, decode_time=1, least_time=2, most_tiles=8),
-    TURING_ATOM.name: WarpShape(32, 36, 2, 4, decode_time=1, least_time=4, most_tiles=8),
-    AMPERE_ATOM.name: WarpShape(32, 36, 4, 4, decode_time=2, least_time=7, most_tiles=4),
-}
+    variants: tuple[GeneralVariant, ...]
 
 
 def warp_shape(atom: Atom) -> WarpShape:
@@ -104,13 +100,20 @@ class GeneralVariant:
 
     def resident_blocks(self, atom: Atom) -> int:
         """Blocks that the compiler keeps registers free for on one multiprocessor."""
-        return 2 if self.token_tiles <= warp_shape(atom).resident_tiles else 1
+        shape = warp_shape(atom)
+        blocks_of_8 = 2 if self.token_tiles <= shape.resident_tiles else 1
+        by_registers = blocks_of_8 * _WARPS // (self.warps_n * self.warps_k)
+        return max(1, min(by_registers, shape.multiprocessor_bytes // self.shared_bytes(atom)))
 
 
 GENERAL_VARIANTS: tuple[GeneralVariant, ...] = (
     GeneralVariant(1, 1, 8),
+    GeneralVariant(2, 1, 4),
     GeneralVariant(2, 1, 8),
     GeneralVariant(2, 2, 4),
+    GeneralVariant(3, 1, 8),
+    GeneralVariant(3, 2, 4),
+    GeneralVariant(4, 1, 8),
     GeneralVariant(4, 2, 4),
     GeneralVariant(4, 4, 2),
     GeneralVariant(6, 2, 4),
@@ -118,6 +121,61 @@ GENERAL_VARIANTS: tuple[GeneralVariant, ...] = (
     GeneralVariant(8, 2, 4),
     GeneralVariant(8, 4, 2),
 )
+
+# For few rows on 7.x: compiled for every card, measured on none.
+_FEW_ROWS = {
+    GeneralVariant(2, 1, 4),
+    GeneralVariant(3, 1, 8),
+    GeneralVariant(3, 2, 4),
+    GeneralVariant(4, 1, 8),
+}
+
+# Times of VOLTA_ATOM and TURING_ATOM: those of 360 with which the choice comes closest to the best by the
+# model of docs/roofline.md, for one on a V100, for the other on RTX 8000 and T4, 18 shapes, 9 to 64 rows:
+# under 1 % more time on average, predicted. Those of AMPERE_ATOM are estimates from instruction counts and
+# issue rates. Its most_tiles is measured on an H200: at 64 and 128 rows, blocks of 4 tiles beat those of 6
+# and 8 on most shapes.
+_WARP_SHAPES = {
+    VOLTA_ATOM.name: WarpShape(
+        rows=64,
+        partial_pitch=65,
+        pass_tiles=2,
+        resident_tiles=1,
+        multiprocessor_bytes=96 * 1024,
+        decode_time=0.4,
+        least_time=1.5,
+        overhead_slabs=1,
+        one_block_tiles=1,
+        most_tiles=8,
+        variants=GENERAL_VARIANTS,
+    ),
+    TURING_ATOM.name: WarpShape(
+        rows=32,
+        partial_pitch=36,
+        pass_tiles=2,
+        resident_tiles=3,
+        multiprocessor_bytes=64 * 1024,
+        decode_time=0.4,
+        least_time=3,
+        overhead_slabs=2,
+        one_block_tiles=1,
+        most_tiles=8,
+        variants=GENERAL_VARIANTS,
+    ),
+    AMPERE_ATOM.name: WarpShape(
+        rows=32,
+        partial_pitch=36,
+        pass_tiles=4,
+        resident_tiles=4,
+        multiprocessor_bytes=164 * 1024,
+        decode_time=2,
+        least_time=7,
+        overhead_slabs=2,
+        one_block_tiles=4,
+        most_tiles=4,
+        variants=tuple(item for item in GENERAL_VARIANTS if item not in _FEW_ROWS),
+    ),
+}
 
 
 def choose_general(m: int, n: int, k: int, atom: Atom, card: Card) -> GeneralVariant:
@@ -130,13 +188,12 @@ def choose_general(m: int, n: int, k: int, atom: Atom, card: Card) -> GeneralVar
         atom: The card's atom.
         card: The device.
     """
-    # Up to 32 rows, one block takes them all, and no weight is read or decoded twice.
-    tiles = min(_divide_up(m, TOKEN_TILE), _ONE_BLOCK_TILES)
+    shape = warp_shape(atom)
+    tiles = min(_divide_up(m, TOKEN_TILE), shape.one_block_tiles)
     fitting = [
         item
-        for item in GENERAL_VARIANTS
-        if warp_shape(atom).most_tiles >= item.token_tiles >= tiles
-        and item.shared_bytes(atom) <= card.shared_bytes
+        for item in shape.variants
+        if shape.most_tiles >= item.token_tiles >= tiles and item.shared_bytes(atom) <= card.shared_bytes
     ]
     return min(fitting, key=lambda item: (_time(item, m, n, k, atom, card), _blocks(item, m, n, atom)))
 
@@ -152,14 +209,14 @@ def _blocks(variant: GeneralVariant, m: int, n: int, atom: Atom) -> int:
     return _divide_up(m, variant.rows) * _divide_up(n, variant.strip(atom))
 
 
-def _time(variant: GeneralVariant, m: int, n: int, k: int, atom: Atom, card: Card) -> int:
-    """Estimated time of the busiest multiprocessor, in times of one slab and token tile of a block."""
+def _time(variant: GeneralVariant, m: int, n: int, k: int, atom: Atom, card: Card) -> float:
+    """Estimated time of the busiest multiprocessor, in times of one slab and token tile of eight warps."""
     shape = warp_shape(atom)
-    slabs = _divide_up(k, BLOCK_COLUMNS * variant.warps_k) * _SLABS_PER_BLOCK + _OVERHEAD_SLABS
+    slabs = _divide_up(k, BLOCK_COLUMNS * variant.warps_k) * _SLABS_PER_BLOCK + shape.overhead_slabs
     resident = min(variant.resident_blocks(atom), card.shared_bytes // variant.shared_bytes(atom))
     busiest = _divide_up(_blocks(variant, m, n, atom), card.multiprocessors)
     full, rest = divmod(busiest, resident)
-    work = variant.token_tiles + shape.decode_time
+    work = (variant.token_tiles + shape.decode_time) * variant.warps_n * variant.warps_k / _WARPS
     slab_time = full * max(shape.least_time, resident * work)
     if rest:
         slab_time += max(shape.least_time, rest * work)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from sm70_kernels_cuda import binary, launch
+from sm70_kernels_cuda.choice import choose_linear
 from sm70_kernels_cuda.driver import ArgumentBlock, Module, current_stream
 from sm70_kernels_cuda.launch_cluster import Card, has_clusters
+from sm70_kernels_cuda.launch_general import GeneralVariant
 from sm70_kernels_cuda.nvfp4_cluster import ClusterKernels
 from sm70_kernels_cuda.nvfp4_general import GeneralKernels
 from sm70_kernels_cuda.nvfp4_warpgroup import WarpgroupKernels, with_clusters
 from sm70_kernels_cuda.operands import LinearArguments, fill_operands
+from sm70_kernels_cuda.tuning.table import load as load_tuning
 
 WARPGROUP_SM = 90
 """The one compute capability with wgmma."""
@@ -34,6 +38,9 @@ class DequantizeArguments(ctypes.Structure):
     )
 
 
+Choice = Callable[[int, int, int, bool], launch.Variant | GeneralVariant]
+"""From M, N, K and whether a QPN2 kernel may run to the variant that runs."""
+
 _qpn2_block = ArgumentBlock(LinearArguments)
 _dequantize_block = ArgumentBlock(DequantizeArguments)
 
@@ -46,13 +53,15 @@ class Nvfp4Kernels:
 
     Attributes:
         dense_rows: From so many rows on, `dequantize` and a dense GEMM are faster than `linear`.
+        general: The general kernels of the same binary.
     """
 
     def __init__(
         self,
         module: Module,
         atom: launch.Atom,
-        general: GeneralKernels | None = None,
+        general: GeneralKernels,
+        choose: Choice,
         cluster: ClusterKernels | None = None,
         warpgroup: WarpgroupKernels | None = None,
     ) -> None:
@@ -60,7 +69,8 @@ class Nvfp4Kernels:
         self.dense_rows = atom.dense_rows if warpgroup is None else WARPGROUP_DENSE_ROWS
         self._module = module
         self._atom = atom
-        self._general = general
+        self.general = general
+        self._choose = choose
         self._cluster = cluster
         self._warpgroup = warpgroup
 
@@ -90,12 +100,15 @@ class Nvfp4Kernels:
         plan = self._cluster.plan(m, n, k) if self._cluster is not None and qpn2 else None
         if self._cluster is not None and plan is not None:
             self._cluster.run(plan, x, weight, row_factor, bias, y)
-        elif self._warpgroup is not None and m > CLUSTER_ROWS:
+            return
+        if self._warpgroup is not None and m > CLUSTER_ROWS:
             self._warpgroup.run(self._warpgroup.plan(m, n, k), x, weight, row_factor, bias, y)
-        elif self._general is not None and not (qpn2 and m <= launch.NATIVE_ROWS):
-            self._general.linear(x, weight, row_factor, bias, y)
+            return
+        variant = self._choose(m, n, k, qpn2)
+        if isinstance(variant, launch.Variant):
+            self.run(variant, x, weight, row_factor, bias, y)
         else:
-            self.run(launch.choose_variant(m, k, self._atom), x, weight, row_factor, bias, y)
+            self.general.run(variant, x, weight, row_factor, bias, y)
 
     def run(
         self,
@@ -159,4 +172,7 @@ def kernels_for(device: int) -> Nvfp4Kernels:
     warpgroup = None
     if number == WARPGROUP_SM:
         warpgroup = WarpgroupKernels(module, with_clusters(card, module, device))
-    return Nvfp4Kernels(module, atom, GeneralKernels(module, atom, card), cluster, warpgroup)
+    choose = functools.partial(choose_linear, sm_number=number, atom=atom, card=card, tuning=load_tuning())
+    # A model has few distinct sizes, and the choice is arithmetic of them alone.
+    choice = functools.lru_cache(maxsize=1024)(choose)
+    return Nvfp4Kernels(module, atom, GeneralKernels(module, atom), choice, cluster, warpgroup)

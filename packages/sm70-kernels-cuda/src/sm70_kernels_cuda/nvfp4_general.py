@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING
 
 from sm70_kernels_cuda.driver import ArgumentBlock, Module, current_stream
-from sm70_kernels_cuda.launch_general import GeneralVariant, choose_general, launch_general
+from sm70_kernels_cuda.launch_general import GeneralVariant, launch_general
 from sm70_kernels_cuda.operands import LinearArguments, fill_operands
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from sm70_kernels_cuda.launch import Atom
-    from sm70_kernels_cuda.launch_cluster import Card
 
 
 _block = ArgumentBlock(LinearArguments)
 
 
 class GeneralKernels:
-    """The general kernels of a loaded binary, for one tensor-core atom on one kind of card.
+    """The general kernels of a loaded binary, for one tensor-core atom.
 
     Every call enqueues on the current stream of its tensors' device, which must be the current device.
     Nothing is kept between calls, and no scratch memory is used.
     """
 
-    def __init__(self, module: Module, atom: Atom, card: Card) -> None:
-        """Use the kernels of `module`, compiled for `atom`, on `card`."""
+    def __init__(self, module: Module, atom: Atom) -> None:
+        """Use the kernels of `module`, compiled for `atom`."""
         self._module = module
         self._atom = atom
-        # A model has few distinct sizes, and the choice is arithmetic of them alone.
-        self.choose = functools.lru_cache(maxsize=1024)(
-            functools.partial(choose_general, atom=atom, card=card)
-        )
-
-    def linear(self, x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, y: Tensor) -> None:
-        """Multiply any number of rows with the variant that suits them; see `run`."""
-        n = row_factor.shape[0]
-        self.run(self.choose(y.numel() // n, n, x.shape[-1]), x, weight, row_factor, bias, y)
 
     def run(
         self,

@@ -53,10 +53,18 @@ SM70_DEVICE T load_global(const T* address) {
 }
 
 // Weights are read once per launch: keep them out of L1, which the activations want for themselves.
-// PTX ISA, ld.global.nc with level::eviction_priority: sm_70 and up.
+// PTX ISA, ld.global and ld.global.nc with level::eviction_priority: sm_70 and up. Below 8.0 without .nc, which would
+// let the assembler move a load over a barrier: there it stands between loads of x and waits for them, and on 7.x a wait
+// is for all loads that share one of six scoreboards.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define SM70_STREAMING_LOAD "ld.global.L1::no_allocate"
+#else
+#define SM70_STREAMING_LOAD "ld.global.nc.L1::no_allocate"
+#endif
+
 SM70_DEVICE uint4 load_global_streaming(const uint4* address) {
   uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+  asm volatile(SM70_STREAMING_LOAD ".v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "l"(address));
   return v;
@@ -64,7 +72,7 @@ SM70_DEVICE uint4 load_global_streaming(const uint4* address) {
 
 SM70_DEVICE uint2 load_global_streaming(const uint2* address) {
   uint2 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(address));
+  asm volatile(SM70_STREAMING_LOAD ".v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(address));
   return v;
 }
 

@@ -17,8 +17,8 @@
 //
 // A slab of x (64 columns for each warp along K) is staged in shared memory while the one before it is multiplied;
 // beyond M and K it is zeros, and x is not read. A row of it takes 16 bytes more than a multiple of 128, which spreads
-// the 16-byte reads of both atoms over all banks. Weights come straight from global memory, a slab ahead, are decoded once and
-// multiply all token tiles. Blocks that share a strip are neighbours in the grid, so that it is read from DRAM once.
+// the 16-byte reads of both atoms over all banks. Weights come straight from global memory, a slab ahead, are decoded once
+// and multiply all token tiles. Blocks that share a strip are neighbours in the grid, so that it is read from DRAM once.
 // The sums of the warps along K meet in shared memory in a fixed order: two runs give the same bits.
 #pragma once
 
@@ -43,6 +43,12 @@ constexpr int kChunkPieces = nvfp4_block::kChunkColumns / kPieceColumns;
 //   kPartialPitch  floats of a token's partial sums: the rows of a warp, and padding for the banks of a fragment's store
 //   kPassTiles     most token tiles of one pass through the final sum
 //   kResidentTiles most token tiles whose sums leave room for two blocks of eight warps on a multiprocessor
+//   kTwoSetTiles   most token tiles whose sums leave room for two sets of a slab's atoms
+//   kSharedBytes   shared memory of a multiprocessor: registers are kept free for no more blocks than it holds
+//
+// With one set, a group's next atoms are loaded once its current ones are decoded. With two, those of a whole slab are
+// loaded before the slab before it is multiplied: 7.x has six scoreboards, a wait is for all loads that share one, and loads
+// between those of x and their use were waited for with x, after a third of a slab.
 template <class Atom>
 struct WarpShape;
 
@@ -52,6 +58,8 @@ struct WarpShape<VoltaAtom> {
   static constexpr int kPartialPitch = 65;
   static constexpr int kPassTiles = 2;
   static constexpr int kResidentTiles = 1;
+  static constexpr int kTwoSetTiles = 6;
+  static constexpr int kSharedBytes = 96 * 1024;
 };
 
 template <>
@@ -59,7 +67,9 @@ struct WarpShape<TuringAtom> {
   static constexpr int kFragments = 2;
   static constexpr int kPartialPitch = 36;
   static constexpr int kPassTiles = 2;
-  static constexpr int kResidentTiles = 4;
+  static constexpr int kResidentTiles = 3;
+  static constexpr int kTwoSetTiles = 8;
+  static constexpr int kSharedBytes = 64 * 1024;
 };
 
 template <>
@@ -68,6 +78,8 @@ struct WarpShape<AmpereAtom> {
   static constexpr int kPartialPitch = 36;
   static constexpr int kPassTiles = 4;
   static constexpr int kResidentTiles = 4;
+  static constexpr int kTwoSetTiles = 0;
+  static constexpr int kSharedBytes = 164 * 1024;
 };
 
 template <class AtomType, int kTiles, int kAlongN, int kAlongK>
@@ -90,11 +102,16 @@ struct Shape {
   static constexpr int kPasses = (kTokenTiles + Warp::kPassTiles - 1) / Warp::kPassTiles;
   static constexpr int kPassTiles = kTokenTiles / kPasses;
   static constexpr int kPartials = kWarps * kPassTiles * kTokens * Warp::kPartialPitch;
-  static constexpr int kResidentBlocks = kTokenTiles <= Warp::kResidentTiles ? 2 : 1;
+  static constexpr int kSharedBytes = 2 * kBufferPieces * 16 > kPartials * 4 ? 2 * kBufferPieces * 16 : kPartials * 4;
+  static constexpr int kRegisterBlocks = (kTokenTiles <= Warp::kResidentTiles ? 2 : 1) * 8 / kWarps;
+  static constexpr int kSharedBlocks = Warp::kSharedBytes >= kSharedBytes ? Warp::kSharedBytes / kSharedBytes : 1;
+  static constexpr int kResidentBlocks = kRegisterBlocks < kSharedBlocks ? kRegisterBlocks : kSharedBlocks;
+  static constexpr int kAtomSets = kTokenTiles <= Warp::kTwoSetTiles ? 2 : 1;
 
   static_assert(kThreads <= 1024, "a block has at most 1024 threads");
   static_assert(kThreads % kRowPieces == 0 && kBlockTokens * kRowPieces % kThreads == 0, "threads copy equal shares");
   static_assert(kTokenTiles % kPassTiles == 0, "every pass is full");
+  static_assert(nvfp4_block::kChunks % kAtomSets == 0, "a round of slabs ends with the last set");
   static_assert(2 * kBufferPieces * 16 <= 96 * 1024 && kPartials * 4 <= 48 * 1024,
                 "a block must fit the shared memory that every card gives without asking");
 };
@@ -147,7 +164,7 @@ class TokenSlabs {
   SM70_DEVICE void begin(int slab) {
 #pragma unroll
     for (int i = 0; i < Shape::kThreadPieces; ++i) {
-      const __half* from = next_ + static_cast<size_t>(i * kTokenStep) * k_;
+      const __half* from = next_ + static_cast<unsigned>(i * kTokenStep) * static_cast<unsigned>(k_);
       const bool wanted = i * kTokenStep < tokens_ && column_ < k_;
       copy_.begin(i, span_, index(slab, i), reinterpret_cast<const uint4*>(from), wanted);
     }
@@ -204,21 +221,27 @@ class WeightStream {
     load_scales(0);
     use_next_scales();
 #pragma unroll
-    for (int group = 0; group < kGroups; ++group) load_atoms(0, group);
+    for (int group = 0; group < kGroups; ++group) load_atoms(0, 0, group);
+  }
+
+  // Starts the loads of all groups of a slab into a set.
+  SM70_DEVICE void load_slab(int slab, int set) {
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) load_atoms(slab, set, group);
   }
 
   // Starts the loads of one group of a slab. Beyond K nothing is read, and nothing will be multiplied.
-  SM70_DEVICE void load_atoms(int slab, int group) {
+  SM70_DEVICE void load_atoms(int slab, int set, int group) {
     if (!has_weights(slab)) return;
     const size_t offset = block_offset(slab);
 #pragma unroll
     for (int f = 0; f < kFragments; ++f) {
-      atoms_[group][f] =
+      atoms_[set][group][f] =
           nvfp4_block::load_atom(tile_[f] + offset, slab % nvfp4_block::kChunks, lane_.group(group), lane_.row);
     }
   }
 
-  SM70_DEVICE uint4 atom(int group, int fragment) const { return atoms_[group][fragment]; }
+  SM70_DEVICE uint4 atom(int set, int group, int fragment) const { return atoms_[set][group][fragment]; }
 
   SM70_DEVICE nvfp4_block::ChunkScales scales(int group, int fragment) const {
     nvfp4_block::Unit unit;
@@ -276,7 +299,7 @@ class WeightStream {
   const uint8_t* tile_[kFragments];
   int warp_k_;
   int blocks_;
-  uint4 atoms_[kGroups][kFragments] = {};
+  uint4 atoms_[Shape::kAtomSets][kGroups][kFragments] = {};
   uint2 scales_[kGroups][kFragments] = {};
   uint2 next_scales_[kGroups][kFragments] = {};
 };
@@ -312,10 +335,11 @@ SM70_DEVICE void multiply_half_group(Accumulators<Shape>& acc, const uint4 (&ato
   }
 }
 
-// Multiplies the warp's chunk of a slab. The loads of the next slab's atoms start before, group by group.
+// Multiplies the warp's chunk of a slab, whose atoms are in `set`. If that is the only one, the loads of the next slab's
+// atoms start before, group by group.
 template <class Shape>
 SM70_DEVICE void multiply_chunk(Accumulators<Shape>& acc, WeightStream<Shape>& weight, const TokenSlabs<Shape>& x,
-                                const typename Shape::Atom::Lane& lane, int slab, int warp_k) {
+                                const typename Shape::Atom::Lane& lane, int slab, int set, int warp_k) {
   constexpr int kFragments = Shape::Warp::kFragments;
 #pragma unroll
   for (int group = 0; group < WeightStream<Shape>::kGroups; ++group) {
@@ -323,10 +347,10 @@ SM70_DEVICE void multiply_chunk(Accumulators<Shape>& acc, WeightStream<Shape>& w
     nvfp4_block::ChunkScales scales[kFragments];
 #pragma unroll
     for (int f = 0; f < kFragments; ++f) {
-      atoms[f] = weight.atom(group, f);
+      atoms[f] = weight.atom(set, group, f);
       scales[f] = weight.scales(group, f);
     }
-    weight.load_atoms(slab + 1, group);
+    if constexpr (Shape::kAtomSets == 1) weight.load_atoms(slab + 1, set, group);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       multiply_half_group<Shape>(acc, atoms, scales, x, slab, warp_k, lane.row, 2 * lane.group(group) + half);
@@ -401,14 +425,21 @@ SM70_DEVICE void general_nvfp4(const LinearArguments& args) {
 
   const int rounds = general::ceil_divide(args.k, kWarpsK * nvfp4_block::kColumns);
   const int slabs = rounds * nvfp4_block::kChunks;
-  for (int slab = 0; slab < slabs; ++slab) {
-    const bool more = slab + 1 < slabs;
-    if (more) x.begin(slab + 1);
-    if (general::Place<Shape>::slab_column(slab, place.warp_k) < args.k) {
-      general::multiply_chunk<Shape>(acc, weight, x, lane, slab, place.warp_k);
+  constexpr int kSets = Shape::kAtomSets;
+  for (int first = 0; first < slabs; first += kSets) {
+#pragma unroll
+    for (int set = 0; set < kSets; ++set) {
+      const int slab = first + set;
+      // Beyond K a slab of x is zeros: with two sets, always copying one saves waits on the way around the copy.
+      const bool more = kSets == 2 || slab + 1 < slabs;
+      if constexpr (kSets == 2) weight.load_slab(slab + 1, 1 - set);
+      if (more) x.begin(slab + 1);
+      if (general::Place<Shape>::slab_column(slab, place.warp_k) < args.k) {
+        general::multiply_chunk<Shape>(acc, weight, x, lane, slab, set, place.warp_k);
+      }
+      if (more) x.finish(slab + 1);
+      __syncthreads();  // the next slab is complete, and this one's buffer is free
     }
-    if (more) x.finish(slab + 1);
-    __syncthreads();  // the next slab is complete, and this one's buffer is free
   }
   general::reduce_and_store<Shape>(args, place, acc, lane);
 }

@@ -1,4 +1,4 @@
-"""The hot loops of the QPN2 strip kernels: instructions by pipe, registers, duration for a lone warp."""
+"""Hot loops of the strip and general kernels: instructions by pipe, registers, duration for a lone warp."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-TABLE = Path(__file__).with_name("strip_loops.json")
+TABLE = Path(__file__).with_name("loops.json")
 """Written by `python -m build_support.loop_profile`; a test compares it with the sources."""
 
-SCHEMA = "sm70-strip-loops/1"
+SCHEMA = "sm70-loops/2"
 
 REPLAY_LATENCIES = (0, 50, 100, 200, 400, 800)
 """Latencies of a load of x, in cycles, for which the table holds the duration of one iteration."""
@@ -19,11 +19,14 @@ REPLAY_LATENCIES = (0, 50, 100, 200, 400, 800)
 
 @dataclass(frozen=True)
 class LoopProfile:
-    """One iteration of a kernel's hot loop, for one warp: one unit of weight.
+    """One iteration of a kernel's hot loop, for one warp.
+
+    For a strip kernel that is one unit of weight, for a general kernel one slab or, unrolled, several.
 
     Attributes:
+        slabs: Slabs of an iteration; 1 for a strip kernel.
         registers: Registers of a thread.
-        instructions: All instructions.
+        instructions: All instructions, both sides of a branch included.
         tensor: HMMA. On 7.0 one `mma` is four of them.
         half: Packed FP16 arithmetic, such as HMUL2.
         integer: Logic, shifts, comparisons and additions.
@@ -32,11 +35,13 @@ class LoopProfile:
         weight_loads: 16-byte loads of codes.
         scale_loads: 8-byte loads of scales.
         shared: Loads from and stores to shared memory.
+        shared_wavefronts: Passes of 128 bytes that these take, free of bank conflicts.
         other: Branches, moves of special registers and the rest.
-        cover_cycles: Cycles between the next unit's loads and the first instruction that waits for them.
+        cover_cycles: Cycles between the loads of the next unit or slab and the first wait for them.
         serial_cycles: Duration for a lone warp whose weight is there, for each of REPLAY_LATENCIES.
     """
 
+    slabs: int
     registers: int
     instructions: int
     tensor: int
@@ -47,6 +52,7 @@ class LoopProfile:
     weight_loads: int
     scale_loads: int
     shared: int
+    shared_wavefronts: int
     other: int
     cover_cycles: int
     serial_cycles: tuple[int, ...]

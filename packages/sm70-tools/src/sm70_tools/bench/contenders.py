@@ -23,6 +23,9 @@ Call = Callable[["Tensor"], "Tensor"]
 
 OURS = "ours"
 
+_GENERAL_ROWS = (1, 64)
+"""Rows of x for which each general kernel is timed: those that the model of docs/roofline.md covers."""
+
 
 @dataclass(frozen=True)
 class Contender:
@@ -115,10 +118,19 @@ def load_ours(weights: Sequence[Nvfp4Weight], shape: Shape, *, every_variant: bo
     if not every_variant:
         return [ours]
     from sm70_kernels_cuda import launch
+    from sm70_kernels_cuda.launch_general import GENERAL_VARIANTS
     from sm70_kernels_cuda.nvfp4 import kernels_for
 
-    run = kernels_for(torch.cuda.current_device()).run
-    return [ours, *(_variant(variant, run, packed, ours) for variant in launch.VARIANTS)]
+    kernels = kernels_for(torch.cuda.current_device())
+    strip = [_variant(item, kernels.run, packed, ours, _strip_rows(item)) for item in launch.VARIANTS]
+    general = [_variant(item, kernels.general.run, packed, ours, _GENERAL_ROWS) for item in GENERAL_VARIANTS]
+    return [ours, *strip, *general]
+
+
+def _strip_rows(variant: Any) -> tuple[int, int]:  # noqa: ANN401 - as above
+    """Rows that fill more than half of a strip kernel's tiles."""
+    most = 8 * variant.token_tiles
+    return most // 2 - 3, most
 
 
 def _operator(blocks: Tensor, factors: Tensor, k: int, x: Tensor) -> Tensor:
@@ -133,8 +145,9 @@ def _variant(
     run: Callable[..., None],
     packed: Sequence[tuple[Tensor, Tensor]],
     ours: Contender,
+    rows: tuple[int, int],
 ) -> Contender:
-    """One compiled kernel, for the rows that fill more than half of its tiles."""
+    """One compiled kernel, for these rows."""
 
     def into(blocks: Tensor, factors: Tensor, x: Tensor, y: Tensor) -> None:
         run(variant, x, blocks, factors, None, y)
@@ -144,14 +157,13 @@ def _variant(
         into(blocks, factors, x, y)
         return y
 
-    most = 8 * variant.token_tiles
     return Contender(
         variant.kernel,
         ours.format,
         ours.nbytes,
         tuple(partial(call, blocks, factors) for blocks, factors in packed),
         ours.decode_rows,
-        rows=(most // 2 - 3, most),
+        rows=rows,
         into=partial(into, *packed[0]),
     )
 

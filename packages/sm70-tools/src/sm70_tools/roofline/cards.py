@@ -22,6 +22,18 @@ LAUNCH_US = 0.85
 L2_BYTES_PER_CYCLE = 64.0
 """What one multiprocessor can get from L2 each cycle: nominal for all three families."""
 
+L2_SHARED_BYTES = 20.0
+"""What each gets when all ask, on V100 and T4: public microbenchmarks, not checked here.
+
+The H200's rows of the general kernel fit the nominal figure better, so that choices must hold for both.
+"""
+
+VOLTA_TENSOR_EFFICIENCY = 0.65
+"""Part of its HMMA peak that the tensor port of 7.x delivers.
+
+Dense FP16 GEMMs of others reach 0.61 to 0.64 of it on a V100: public, not checked here. 7.5 takes it over.
+"""
+
 REGISTERS = 65536
 """Registers of a multiprocessor: programming guide, all three families."""
 
@@ -55,7 +67,9 @@ class Family:
         max_warps: Most resident warps of a multiprocessor.
         carveouts_kib: Sizes that shared memory can have.
         unified_kib: L1 and shared memory together.
-        tensor_fmas: Multiply-adds that a sub-core's tensor port does in one cycle, FP16 with sums in FP32.
+        block_kib: Most shared memory of one block, in KiB.
+        tensor_fmas: Most multiply-adds of a sub-core's tensor port in one cycle, FP16 with sums in FP32.
+        tensor_efficiency: Part of that peak which a kernel gets.
         half_cycles: Cycles that packed FP16 arithmetic occupies its pipe.
         port_is_shared: Whether packed FP16 arithmetic goes through the tensor port.
         integer_cycles: Cycles of a logic, shift or integer addition instruction.
@@ -67,13 +81,16 @@ class Family:
         start_cycles: Start and end of a launch, beyond its latencies. Fitted on the H200 and taken over.
         fitted: The comparisons that constants were fitted to.
         free: Those that none was fitted to.
+        l2_bytes: Bytes that one multiprocessor gets from L2 in a cycle.
     """
 
     architecture: str
     max_warps: int
     carveouts_kib: tuple[int, ...]
     unified_kib: int
+    block_kib: int
     tensor_fmas: float
+    tensor_efficiency: float
     half_cycles: float
     port_is_shared: bool
     integer_cycles: float
@@ -85,27 +102,30 @@ class Family:
     start_cycles: float
     fitted: Compared
     free: Compared
+    l2_bytes: float = L2_BYTES_PER_CYCLE
 
 
-START_CYCLES = 1278.0
+START_CYCLES = 1247.0
 
 VOLTA = Family(
     architecture="70",
     max_warps=64,
     carveouts_kib=(0, 8, 16, 32, 64, 96),
     unified_kib=128,
+    block_kib=96,
     tensor_fmas=128.0,
+    tensor_efficiency=VOLTA_TENSOR_EFFICIENCY,
     half_cycles=2.0,
     port_is_shared=True,
     integer_cycles=2.0,
     multiply_cycles=2.0,
     l1_latency=28.0,
     l2_latency=193.0,
-    memory_latency=883.0,
-    line_cycles=0.736,
+    memory_latency=854.0,
+    line_cycles=0.678,
     start_cycles=START_CYCLES,
-    fitted=Compared("6 public figures of QPN2 and QPN on a V100", -0.12, 0.17),
-    free=Compared("5 others of QPN", 0.03, 0.27),
+    fitted=Compared("6 public figures of QPN2 and QPN on a V100", -0.13, 0.18),
+    free=Compared("5 others of QPN", 0.01, 0.23),
 )
 
 TURING = Family(
@@ -113,18 +133,20 @@ TURING = Family(
     max_warps=32,
     carveouts_kib=(32, 64),
     unified_kib=96,
+    block_kib=64,
     tensor_fmas=128.0,
+    tensor_efficiency=VOLTA_TENSOR_EFFICIENCY,
     half_cycles=2.0,
     port_is_shared=True,
     integer_cycles=2.0,
     multiply_cycles=2.0,
     l1_latency=32.0,
     l2_latency=188.0,
-    memory_latency=823.0,
-    line_cycles=1.717,
+    memory_latency=754.0,
+    line_cycles=1.708,
     start_cycles=START_CYCLES,
-    fitted=Compared("12 public figures of QPN2 on an RTX 8000", -0.11, 0.16),
-    free=Compared("6 others of packed QPN2", -0.17, 0.13),
+    fitted=Compared("12 public figures of QPN2 on an RTX 8000", -0.12, 0.17),
+    free=Compared("6 others of packed QPN2", -0.18, 0.14),
 )
 
 HOPPER = Family(
@@ -132,19 +154,25 @@ HOPPER = Family(
     max_warps=64,
     carveouts_kib=(0, 8, 16, 32, 64, 100, 132, 164, 196, 228),
     unified_kib=256,
+    block_kib=227,
     tensor_fmas=512.0,
+    tensor_efficiency=1.0,
     half_cycles=1.0,
     port_is_shared=False,
     integer_cycles=2.0,
     multiply_cycles=2.0,
     l1_latency=33.0,
     l2_latency=273.0,
-    memory_latency=1280.0,
+    memory_latency=1286.0,
     line_cycles=1.762,
     start_cycles=START_CYCLES,
     fitted=Compared("96 measured rows of these kernels on an H200", -0.15, 0.15),
     free=Compared("32 of them, M = 16 and 32, by constants fitted to the others", -0.14, 0.17),
 )
+
+
+GENERAL = Compared("8 measured rows of the general kernel, M = 64, on an H200", -0.08, 0.03)
+"""By constants that the strip kernels' rows were fitted to; none is the general kernel's own."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from rich.text import Text
 from sm70_policy.errors import describe
 from sm70_tools.errors import ArgumentError
 from sm70_tools.roofline.cards import FIGURES, HOPPER, find_figures
+from sm70_tools.roofline.kernel import MODELLED_ROWS
 from sm70_tools.roofline.predictions import LABEL, SHAPES, TOKENS, Row, error_range, error_text, predict_rows
 from sm70_tools.terminal import open_console
 
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     from sm70_tools.roofline.cards import Figures
 
 SCHEMA = "sm70-roofline/1"
+
+NOT_MODELLED = (
+    f"More than {MODELLED_ROWS} rows of x are not modelled: the general kernel was compared with nothing "
+    "there, and a dense GEMM takes over in the end."
+)
 
 _SHAPE = re.compile(r"([1-9]\d*)x([1-9]\d*)")
 
@@ -117,11 +123,11 @@ def notes(figures: Figures) -> list[str]:
         f"Error of predicted times where the model was compared: {error_text(figures)}.",
         f"Reading memory: {figures.read_gb_s:.0f} GB/s ({figures.read_origin}).",
         f"Clock: {figures.clock_ghz} GHz ({figures.clock_origin}).",
-        "Rows with >= are bounds: each byte once through memory, nothing else counted or compared.",
+        f"Rows with >= are bounds: weight once through memory and one launch. {NOT_MODELLED}",
     ]
     if figures.family is HOPPER:
         lines.append(
-            "The model is of the strip kernel, which 7.x runs; from 9.0 on the suite has others too."
+            "The model is of strip and general kernels, which 7.x runs; from 9.0 on the suite has others too."
         )
     return lines
 

@@ -6,7 +6,7 @@ import csv
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sm70_tools.roofline.kernel import NVFP4_BYTES, strip_kernel
+from sm70_tools.roofline.kernel import MODELLED_ROWS, NVFP4_BYTES, chosen_kernel, general_kernel, strip_kernel
 from sm70_tools.roofline.model import predict
 from sm70_tools.roofline.references import qpn_kernel
 
@@ -20,10 +20,19 @@ if TYPE_CHECKING:
 KERNEL_PREFIX = "qpn2_nvfp4_t"
 """Rows of a benchmark's file whose variant begins so are launches of one strip kernel."""
 
+OPERATOR = "ours"
+"""Rows of this variant are calls of the operator, which chose the kernel by itself."""
+
+GENERAL_COMMIT = "ad4f7f3"
+"""Only rows of this commit are read: there the operator ran general kernels for more than STRIP_ROWS rows."""
+
+STRIP_ROWS = 32
+"""Up to so many rows of x the operator chose a strip or cluster kernel on the H200."""
+
 
 @dataclass(frozen=True)
 class MeasuredRow:
-    """One row of a benchmark's file: a launch of a strip kernel, timed."""
+    """One row of a benchmark's file: a launch of a strip or general kernel, timed."""
 
     kernel: str
     n: int
@@ -55,6 +64,23 @@ def read_rows(path: Path) -> tuple[MeasuredRow, ...]:
         )
 
 
+def read_general_rows(path: Path, figures: Figures) -> tuple[MeasuredRow, ...]:
+    """Rows of GENERAL_COMMIT in which the operator ran a general kernel, with that kernel's name."""
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = [
+            row
+            for row in csv.DictReader(file)
+            if row["variant"] == OPERATOR and row["commit"] == GENERAL_COMMIT
+        ]
+    found = []
+    for row in rows:
+        (n, k), m = _sizes(row["shape"]), int(row["m"])
+        if STRIP_ROWS < m <= MODELLED_ROWS:
+            kernel = chosen_kernel(figures, m, n, k)
+            found.append(MeasuredRow(kernel.name if kernel else "", n, k, m, float(row["us_median"])))
+    return tuple(found)
+
+
 def _sizes(shape: str) -> tuple[int, int]:
     n, k = shape.split("x")
     return int(n), int(k)
@@ -62,7 +88,8 @@ def _sizes(shape: str) -> tuple[int, int]:
 
 def compare_row(row: MeasuredRow, figures: Figures) -> Comparison:
     """Microseconds, predicted and measured."""
-    kernel = strip_kernel(figures.family.architecture, row.kernel)
+    of_name = strip_kernel if row.kernel.startswith(KERNEL_PREFIX) else general_kernel
+    kernel = of_name(figures.family.architecture, row.kernel)
     return Comparison(predict(kernel, figures, row.m, row.n, row.k).us, row.us)
 
 

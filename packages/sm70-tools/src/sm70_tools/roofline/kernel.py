@@ -12,8 +12,16 @@ from sm70_tools.errors import ArgumentError
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from sm70_tools.roofline.cards import Figures
+
 NVFP4_BYTES = 0.5625
 """Bytes of one weight: a 4-bit code and a sixteenth of an 8-bit scale."""
+
+MODELLED_ROWS = 64
+"""Most rows of x for which the general kernel's predictions were compared with anything."""
+
+_SLAB_COLUMNS = 64
+_BLOCK_COLUMNS = 256
 
 TILE_ROWS = 8
 """Rows of x of one token tile."""
@@ -45,8 +53,9 @@ class Kernel:
     Attributes:
         name: Its name.
         strip: Output columns of a block of threads.
-        warps: Warps of a block, which split K.
-        token_tiles: Tiles of 8 rows of x.
+        warps: Warps of a block.
+        warps_k: Warps among them that split K; the others share the strip.
+        token_tiles: Tiles of 8 rows of x of a block.
         registers: Registers of a thread.
         shared_bytes: Shared memory of a block.
         k_of_unit: Columns of K that one iteration of one warp takes.
@@ -57,8 +66,9 @@ class Kernel:
         half: Packed FP16 arithmetic.
         integer: Logic, shifts, additions.
         multiply: IMAD.
-        x_loads: Loads of x of one token tile.
-        quarters: Rows that such a load touches.
+        x_loads: Loads of x from global memory; in a strip kernel, of one token tile.
+        quarters: Rows that such a load touches; in a general kernel, 128-byte lines.
+        shared_wavefronts: Passes of 128 bytes through shared memory; none in a strip kernel.
         weight_lines: 128-byte lines of weight.
         cover_cycles: Cycles between the next unit's loads and the first wait for them.
         serial_points: Pairs of a latency of x and the duration of an iteration of a lone warp, in cycles.
@@ -67,6 +77,7 @@ class Kernel:
     name: str
     strip: int
     warps: int
+    warps_k: int
     token_tiles: int
     registers: int
     shared_bytes: int
@@ -80,13 +91,35 @@ class Kernel:
     multiply: float
     x_loads: int
     quarters: Quarters
+    shared_wavefronts: float
     weight_lines: float
     cover_cycles: float
     serial_points: tuple[tuple[float, float], ...]
 
+    @property
+    def is_general(self) -> bool:
+        """Whether it stages x in shared memory and takes any number of rows."""
+        return self.shared_wavefronts > 0
+
+    @property
+    def rows(self) -> int:
+        """Most rows of x of a block."""
+        return self.token_tiles * TILE_ROWS
+
+    def token_blocks(self, m: int) -> int:
+        """Blocks that share a strip."""
+        return -(-m // self.rows)
+
     def units(self, k: int) -> int:
         """Iterations that the warps of a block share."""
-        return -(-k // self.k_padding) * (self.k_padding // self.k_of_unit)
+        padded = -(-k // self.k_padding) * self.k_padding
+        return padded // self.k_of_unit * (self.warps // self.warps_k)
+
+    def iterations(self, k: int) -> int:
+        """Iterations of a block, one after the other."""
+        if self.is_general:
+            return -(-k // (self.warps_k * _BLOCK_COLUMNS)) * (_BLOCK_COLUMNS // self.k_of_unit)
+        return -(-self.units(k) // self.warps)
 
     def serial_cycles(self, latency: float) -> float:
         """Duration of an iteration when loads of x take `latency`: linear between points, and beyond them."""
@@ -97,6 +130,8 @@ class Kernel:
 
     def lines(self, m: int) -> float:
         """Lines of 128 bytes that one iteration touches for M rows of x, weight included."""
+        if self.is_general:
+            return self.x_loads * len(self.quarters) + self.weight_lines
         total = 0
         for tile in range(self.token_tiles):
             rows = max(1, min(TILE_ROWS, m - tile * TILE_ROWS))
@@ -104,8 +139,8 @@ class Kernel:
         return self.x_loads * total + self.weight_lines
 
 
-def chosen_kernel(architecture: str, m: int, k: int) -> Kernel | None:
-    """The strip kernel that the suite launches for M rows; None where the general kernel runs.
+def chosen_kernel(figures: Figures, m: int, n: int, k: int) -> Kernel | None:
+    """The strip or general kernel that the suite launches; None for more than MODELLED_ROWS rows.
 
     Raises:
         ArgumentError: sm70-kernels-cuda is not installed, or M or K is no problem that it takes.
@@ -119,10 +154,26 @@ def chosen_kernel(architecture: str, m: int, k: int) -> Kernel | None:
                 fix="Change --m or --shapes",
             )
         )
-    if m > launch.NATIVE_ROWS:
+    if m > MODELLED_ROWS:
         return None
-    variant = launch.choose_variant(m, k, launch.atom_of(int(architecture)))
-    return strip_kernel(architecture, variant.kernel)
+    from sm70_kernels_cuda.choice import choose_linear
+    from sm70_kernels_cuda.launch_cluster import Card
+    from sm70_kernels_cuda.tuning.table import load
+
+    architecture = figures.family.architecture
+    number = int(architecture)
+    variant = choose_linear(
+        m,
+        n,
+        k,
+        k % launch.QPN2_K_MULTIPLE == 0,
+        sm_number=number,
+        atom=launch.atom_of(number),
+        card=Card(figures.multiprocessors, figures.family.block_kib * 1024),
+        tuning=load(),
+    )
+    of_name = strip_kernel if isinstance(variant, launch.Variant) else general_kernel
+    return of_name(architecture, variant.kernel)
 
 
 @cache
@@ -143,6 +194,7 @@ def strip_kernel(architecture: str, name: str) -> Kernel:
         name=name,
         strip=atom.strip,
         warps=variant.warps,
+        warps_k=variant.warps,
         token_tiles=variant.token_tiles,
         registers=loop.registers,
         shared_bytes=variant.shared_bytes(atom),
@@ -156,9 +208,55 @@ def strip_kernel(architecture: str, name: str) -> Kernel:
         multiply=loop.multiply,
         x_loads=loop.activation_loads // variant.token_tiles,
         quarters=QUADPAIR_ROWS if atom is launch.VOLTA_ATOM else QUAD_ROWS,
+        shared_wavefronts=0,
         weight_lines=loop.unit_bytes / 128,
         cover_cycles=loop.cover_cycles,
         serial_points=tuple(zip(REPLAY_LATENCIES, loop.serial_cycles, strict=True)),
+    )
+
+
+@cache
+def general_kernel(architecture: str, name: str) -> Kernel:
+    """The general kernel called `name` in the table of loops, for an architecture such as `70`.
+
+    An iteration is a slab: 64 columns of K of a warp's rows of the layout.
+
+    Raises:
+        ArgumentError: sm70-kernels-cuda is not installed.
+    """
+    launch = _launch_module()
+    from sm70_kernels_cuda.launch_general import GENERAL_VARIANTS, warp_shape
+    from sm70_kernels_cuda.profile.loops import REPLAY_LATENCIES, load
+
+    loop = load()[architecture][name]
+    atom = launch.atom_of(int(architecture))
+    variant = next(item for item in GENERAL_VARIANTS if item.kernel == name)
+    slabs = loop.slabs
+    return Kernel(
+        name=name,
+        strip=variant.strip(atom),
+        warps=variant.warps_n * variant.warps_k,
+        warps_k=variant.warps_k,
+        token_tiles=variant.token_tiles,
+        registers=loop.registers,
+        shared_bytes=variant.shared_bytes(atom),
+        k_of_unit=_SLAB_COLUMNS,
+        k_padding=_SLAB_COLUMNS,
+        instructions=loop.instructions / slabs,
+        tensor=loop.tensor / slabs,
+        hmma_fmas=HMMA_FMAS[atom.name],
+        half=loop.half / slabs,
+        integer=loop.integer / slabs,
+        multiply=loop.multiply / slabs,
+        x_loads=loop.activation_loads // slabs,
+        quarters=PACKED_ROWS,
+        shared_wavefronts=loop.shared_wavefronts / slabs,
+        weight_lines=warp_shape(atom).rows * _SLAB_COLUMNS * NVFP4_BYTES / 128,
+        cover_cycles=loop.cover_cycles,
+        serial_points=tuple(
+            (latency, cycles / slabs)
+            for latency, cycles in zip(REPLAY_LATENCIES, loop.serial_cycles, strict=True)
+        ),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sm70_tools.roofline.cards import L2_BYTES_PER_CYCLE, LAUNCH_US, OVERLAP, REGISTERS
+from sm70_tools.roofline.cards import LAUNCH_US, OVERLAP, REGISTERS
 from sm70_tools.roofline.kernel import NVFP4_BYTES, TILE_ROWS
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Terms:
         memory: Reading the weight at the card's ceiling.
         latency: Iterations of the warps one after the other, and each block's first load and last sum.
         pipes: The busiest of issue slots, tensor port, FP16, integer and multiply pipes.
-        l1: Lines of x and weight through L1.
+        l1: Lines of x and weight through L1, and passes through shared memory, which is the same unit.
         l2: x from L2.
     """
 
@@ -58,14 +58,23 @@ class Prediction:
     Attributes:
         us: Microseconds.
         nbytes: Bytes of weight.
-        limit: Name of the largest part.
+        pipe: Name of the busiest pipe.
         parts_us: Every term of the model alone, and what is added to their combination as `fixed`.
     """
 
     us: float
     nbytes: float
-    limit: str
+    pipe: str
     parts_us: dict[str, float]
+
+    @property
+    def limit(self) -> str:
+        """Name of the largest part."""
+        return self.title_of(max(self.parts_us, key=lambda name: self.parts_us[name]))
+
+    def title_of(self, part: str) -> str:
+        """A part's name for readers, which says what pipe it is."""
+        return self.pipe if part == "pipes" else part
 
     @property
     def gb_s(self) -> float:
@@ -81,17 +90,23 @@ def resident_blocks(kernel: Kernel, family: Family) -> int:
     return max(1, min(warps // kernel.warps, shared))
 
 
-def pipe_cycles(kernel: Kernel, family: Family) -> float:
-    """Cycles that an iteration of one warp occupies the busiest pipe, spread over the sub-cores."""
-    tensor = kernel.tensor * kernel.hmma_fmas / family.tensor_fmas
+def busiest_pipe(kernel: Kernel, family: Family) -> tuple[str, float]:
+    """The pipe that an iteration of one warp occupies longest, and its cycles, over the sub-cores."""
+    tensor = kernel.tensor * kernel.hmma_fmas / (family.tensor_fmas * family.tensor_efficiency)
     half = kernel.half * family.half_cycles
-    busiest = max(
-        kernel.instructions,
-        tensor + half if family.port_is_shared else max(tensor, half),
-        kernel.integer * family.integer_cycles,
-        kernel.multiply * family.multiply_cycles,
-    )
-    return busiest / _SUB_CORES
+    pipes = {
+        "issue": kernel.instructions,
+        "tensor port": tensor + half if family.port_is_shared else max(tensor, half),
+        "integer": kernel.integer * family.integer_cycles,
+        "IMAD": kernel.multiply * family.multiply_cycles,
+    }
+    name = max(pipes, key=lambda key: pipes[key])
+    return name, pipes[name] / _SUB_CORES
+
+
+def pipe_cycles(kernel: Kernel, family: Family) -> float:
+    """Cycles that an iteration of one warp occupies the busiest pipe."""
+    return busiest_pipe(kernel, family)[1]
 
 
 def l1_bytes(kernel: Kernel, family: Family, resident: int) -> int:
@@ -99,6 +114,15 @@ def l1_bytes(kernel: Kernel, family: Family, resident: int) -> int:
     used = resident * kernel.shared_bytes
     carveout = next(size for size in family.carveouts_kib if size * _KIB >= used)
     return (family.unified_kib - carveout) * _KIB
+
+
+def iteration_cycles(kernel: Kernel, family: Family, missing: float) -> float:
+    """Cycles of an iteration of a lone warp, for the fraction of x that is not in L1 yet."""
+    in_l1 = 0.0 if kernel.is_general else 1 - missing
+    x_latency = family.l2_latency + (family.l1_latency - family.l2_latency) * in_l1
+    # Waits for x stand between the loads of the next unit and the wait for them: they cover its latency too.
+    uncovered = kernel.serial_cycles(0) - kernel.cover_cycles
+    return max(kernel.serial_cycles(x_latency), family.memory_latency + uncovered)
 
 
 def wave_terms(kernel: Kernel, figures: Figures, m: int, k: int, blocks: int, missing: float) -> Terms:
@@ -115,21 +139,30 @@ def wave_terms(kernel: Kernel, figures: Figures, m: int, k: int, blocks: int, mi
     family = figures.family
     units = kernel.units(k)
     on_busiest = -(-blocks // figures.multiprocessors)
-    x_latency = family.l1_latency + (family.l2_latency - family.l1_latency) * missing
-    serial = kernel.serial_cycles(x_latency)
-    # Waits for x stand between the loads of the next unit and the wait for them: they cover its latency too.
-    uncovered = kernel.serial_cycles(0) - kernel.cover_cycles
-    iteration = max(serial, family.memory_latency + uncovered)
+    iteration = iteration_cycles(kernel, family, missing)
     # The first load of weight and, before the store, that of the row factors: nothing hides these two.
     fill = 2 * family.memory_latency
-    unit_bytes = kernel.k_of_unit * kernel.strip * NVFP4_BYTES
+    strips = blocks / kernel.token_blocks(m)
+    lines = kernel.lines(m) * family.line_cycles + kernel.shared_wavefronts
+    # A strip kernel's blocks share x in L1. A general one's each stage it, and all but one reread the strip.
+    from_l2 = _x_bytes(kernel, m, k) * missing
+    if kernel.is_general:
+        again = kernel.strip * k * NVFP4_BYTES * (1 - 1 / kernel.token_blocks(m))
+        from_l2 = on_busiest * (_x_bytes(kernel, m, k) + again)
     return Terms(
-        memory=blocks * units * unit_bytes / figures.read_bytes_per_cycle,
-        latency=-(-units // kernel.warps) * iteration + fill,
+        memory=strips * _strip_bytes(kernel, m, k) / figures.read_bytes_per_cycle,
+        latency=kernel.iterations(k) * iteration + fill,
         pipes=on_busiest * units * pipe_cycles(kernel, family),
-        l1=on_busiest * units * kernel.lines(m) * family.line_cycles,
-        l2=_x_bytes(kernel, m, k) * missing / L2_BYTES_PER_CYCLE,
+        l1=on_busiest * units * lines,
+        l2=from_l2 / family.l2_bytes,
     )
+
+
+def _strip_bytes(kernel: Kernel, m: int, k: int) -> float:
+    """What a strip moves through memory: its weight and, where there are many rows, its part of y."""
+    padded = -(-k // kernel.k_padding) * kernel.k_padding
+    y = m * kernel.strip * _HALF_BYTES if kernel.is_general else 0
+    return padded * kernel.strip * NVFP4_BYTES + y
 
 
 def predict(kernel: Kernel, figures: Figures, m: int, n: int, k: int) -> Prediction:
@@ -137,7 +170,7 @@ def predict(kernel: Kernel, figures: Figures, m: int, n: int, k: int) -> Predict
     family = figures.family
     resident = resident_blocks(kernel, family)
     capacity = l1_bytes(kernel, family, resident)
-    left = -(-n // kernel.strip)
+    left = -(-n // kernel.strip) * kernel.token_blocks(m)
     terms, missing = Terms(0, 0, 0, 0, 0), 1.0
     while left > 0:
         blocks = min(left, resident * figures.multiprocessors)
@@ -157,17 +190,17 @@ def predict(kernel: Kernel, figures: Figures, m: int, n: int, k: int) -> Predict
     return Prediction(
         us=fixed + terms.combined / cycles_of_us,
         nbytes=n * k * NVFP4_BYTES,
-        limit=max(parts, key=lambda name: parts[name]),
+        pipe=busiest_pipe(kernel, family)[0],
         parts_us=parts,
     )
 
 
 def bound_many_rows(figures: Figures, n: int, k: int) -> Prediction:
-    """Least time of more rows than are modelled: the weight once through memory, and one launch."""
+    """Least time of more rows than were compared: the weight once through memory, and one launch."""
     nbytes = n * k * NVFP4_BYTES
     memory = nbytes / figures.read_gb_s / 1e3
     parts = {"memory": memory, "fixed": LAUNCH_US}
-    return Prediction(memory + LAUNCH_US, nbytes, "memory", parts)
+    return Prediction(memory + LAUNCH_US, nbytes, "none", parts)
 
 
 def _x_bytes(kernel: Kernel, m: int, k: int) -> int:

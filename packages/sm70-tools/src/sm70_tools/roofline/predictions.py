@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sm70_tools.roofline.cards import HOPPER
-from sm70_tools.roofline.kernel import chosen_kernel
+from sm70_tools.roofline.cards import GENERAL, HOPPER
+from sm70_tools.roofline.kernel import MODELLED_ROWS, chosen_kernel
 from sm70_tools.roofline.model import bound_many_rows, predict
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ SHAPES: tuple[tuple[int, int], ...] = (
 
 TOKENS: tuple[int, ...] = (1, 8, 16, 32, 64)
 
-OTHER = "general kernel, not modelled"
+OTHER = f"more than {MODELLED_ROWS} rows: general kernel or dense GEMM, not modelled"
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def predict_rows(
 
 
 def _row(figures: Figures, m: int, n: int, k: int) -> Row:
-    kernel = chosen_kernel(figures.family.architecture, m, k)
+    kernel = chosen_kernel(figures, m, n, k)
     if kernel is None:
         return Row(n, k, m, None, bound_many_rows(figures, n, k))
     return Row(n, k, m, kernel.name, predict(kernel, figures, m, n, k))
@@ -101,7 +101,7 @@ def _row(figures: Figures, m: int, n: int, k: int) -> Row:
 def comparisons_of(figures: Figures) -> tuple[Compared, ...]:
     """What stands for the error of a prediction: rows of the same kernels, and the card's own family."""
     families = (HOPPER,) if figures.family is HOPPER else (HOPPER, figures.family)
-    return tuple(item for family in families for item in (family.fitted, family.free))
+    return (*(item for family in families for item in (family.fitted, family.free)), GENERAL)
 
 
 def error_range(figures: Figures) -> tuple[float, float]:
@@ -113,6 +113,5 @@ def error_range(figures: Figures) -> tuple[float, float]:
 def error_text(figures: Figures) -> str:
     """The errors of every comparison in words."""
     families = (HOPPER,) if figures.family is HOPPER else (HOPPER, figures.family)
-    return "; ".join(
-        f"{family.fitted.text} (fitted to), {family.free.text} (not fitted to)" for family in families
-    )
+    parts = [f"{family.fitted.text} (fitted to), {family.free.text} (not fitted to)" for family in families]
+    return "; ".join([*parts, f"{GENERAL.text} (not fitted to)"])

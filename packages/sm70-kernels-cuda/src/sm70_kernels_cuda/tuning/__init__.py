@@ -1,0 +1,1 @@
+"""Choices of a kernel that somebody measured or a model predicted, as data with their origin."""
