@@ -44,8 +44,8 @@ CLUSTER_VARIANTS: tuple[ClusterVariant, ...] = (
 )
 
 _SMALL_WEIGHT = 4 << 20
-"""Weights of fewer elements run on the strip kernel above 8 rows: its shorter way pays there. An estimate; the
-cluster kernel is measured to be faster on an H200 from 7.9 million elements on."""
+"""Weights of fewer elements run on the strip kernel above 8 rows: its shorter way pays there. An estimate;
+on an H200 the cluster kernel is measured to be faster from 7.9 million elements on."""
 
 _FEW_ELEMENTS = 22 << 20
 """Below, 8 warps on a multiprocessor are enough up to 4 rows; below half of it, up to 8."""
