@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from nvfp4_oracle import Checkpoint
 
-HOST = Path(__file__).resolve().parent / "emulated" / "warpgroup_host.cpp"
+HOSTS = Path(__file__).resolve().parent / "emulated"
 CARD = Card(6, 227 * 1024)
 
 
@@ -37,9 +37,9 @@ class EmulatedWarpgroup:
     split: int = 1
 
     @classmethod
-    def build(cls, cache: Path, root: Path = PACKAGE) -> EmulatedWarpgroup:
+    def build(cls, cache: Path, root: Path = PACKAGE, host: str = "warpgroup_host.cpp") -> EmulatedWarpgroup:
         """Compile the kernels below `root` with g++."""
-        return cls(EmulatedKernels.build(AMPERE_ATOM, cache, source=HOST, root=root).library)
+        return cls(EmulatedKernels.build(AMPERE_ATOM, cache, source=HOSTS / host, root=root).library)
 
     def run(
         self,

@@ -19,7 +19,7 @@ _TWO_SET_TILES = {VOLTA_ATOM: 6, TURING_ATOM: 8, AMPERE_ATOM: 0}
 
 _USAGE = re.compile(r"Function (\w+):\s*\n\s*REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 _FUNCTION = re.compile(r"^\.text\.(\w+):", re.MULTILINE)
-_INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d+\s+)?([A-Z][A-Z0-9_.]+)")
+_INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d+\s+)?([A-Z][A-Z0-9_.x]+)")
 
 
 @dataclass(frozen=True)

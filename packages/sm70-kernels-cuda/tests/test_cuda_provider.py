@@ -197,8 +197,7 @@ def test_atoms_and_launches() -> None:
 
 @pytest.mark.parametrize("sm", sorted(CAPABILITIES), ids=str)
 def test_cluster_kernels_are_used_exactly_where_the_binary_has_them(sm: Sm) -> None:
-    numbers = [int(code.removesuffix("a")) for code in ARCHITECTURES]
-    cubins = [code for code in numbers if code // 10 == sm.major]
+    cubins = [number for code in ARCHITECTURES if (number := int(code.rstrip("a"))) // 10 == sm.major]
     code = max((c for c in cubins if c % 10 <= sm.minor), default=int(PTX_ARCHITECTURE))
     assert has_clusters(sm.major) == (code >= 90)  # csrc/cluster_nvfp4.cuh compiles them from there on
 

@@ -69,13 +69,13 @@ FAULTS = {
         "waited for|uninitialised",
     ),
     "the peer's sums are not waited for": (
-        "    tokens.received().wait();\n    sum +=",
-        "    sum +=",
+        "    tokens.received().wait();\n    write_quad",
+        "    write_quad",
         "uninitialised|waited for",
     ),
     "x is read before its kernel has ended": ("  wait_for_previous_kernel();\n", "", "previous kernel"),
     "the peer may not have started": (
-        "  cluster_wait();                     // the peer has started\n",
+        "  cluster_wait();  // the peer has started\n",
         "",
         "cluster",
     ),
@@ -96,11 +96,12 @@ FAULTS = {
         "uninitialised",
     ),
     "columns beyond N written": (
-        "const bool valid = n < args.n;",
-        "const bool valid = true;",
-        "outside|bounds|not in",
+        "    if (n + i < args.n) store_global(y + i, results[i]);\n",
+        "    store_global(y + i, results[i]);\n",
+        "outside|bounds|not in|race",
     ),
 }
+FILES = {"columns beyond N written": "results.cuh"}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -108,7 +109,7 @@ def test_a_broken_kernel_is_stopped(fault: str, tmp_path: Path) -> None:
     line, broken, text = FAULTS[fault]
     for folder in ("include", "csrc", "src"):
         shutil.copytree(PACKAGE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    file = tmp_path / "include" / "sm70" / "gemm" / "cluster_nvfp4.cuh"
+    file = tmp_path / "include" / "sm70" / "gemm" / FILES.get(fault, "cluster_nvfp4.cuh")
     source = file.read_text(encoding="utf-8")
     assert source.count(line) == 1, "the line to break has changed"
     file.write_text(source.replace(line, broken), encoding="utf-8")

@@ -32,13 +32,13 @@ class KernelSet:
         layout: What they read.
         strip: Kernels for few rows and K in multiples of 128.
         general: Kernels for any rows and K.
-        clusters: Whether there are cluster kernels, for 9.x and 10.x.
+        newer_kernels: Whether there are cluster kernels, for 9.x and 10.x, and warpgroup kernels, for 9.0.
     """
 
     layout: type[Fp4Block]
     strip: tuple[Variant, ...]
     general: tuple[GeneralVariant, ...]
-    clusters: bool = False
+    newer_kernels: bool = False
 
     @property
     def native_rows(self) -> int:
@@ -69,12 +69,12 @@ class KernelSet:
         return warp_shape(atom).variants if self.layout is Nvfp4Block else self.general_for(atom)
 
     def kernels(self, atom: Atom) -> set[str]:
-        """Names of all of them but the cluster kernels in the code for an atom."""
+        """Names of all of them but `newer_kernels` in the code for an atom."""
         strip = {item.kernel for item in self.strip}
         return {self.dequantize} | strip | {item.kernel for item in self.general_for(atom)}
 
 
-NVFP4_KERNELS = KernelSet(Nvfp4Block, VARIANTS, GENERAL_VARIANTS, clusters=True)
+NVFP4_KERNELS = KernelSet(Nvfp4Block, VARIANTS, GENERAL_VARIANTS, newer_kernels=True)
 
 # Few variants: each adds to the size of the binary and to the time of every build. For one token tile, 16
 # warps are for 7.0 and 8 for 7.5 and up.

@@ -5,7 +5,8 @@ The names and the use of shared memory mirror csrc/cluster_nvfp4.cuh and include
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from sm70_kernels_cuda.launch import TOKEN_TILE, Launch
 from sm70_kernels_cuda.layouts.nvfp4_block import BLOCK_COLUMNS, BLOCK_ROWS
@@ -42,8 +43,13 @@ CLUSTER_VARIANTS: tuple[ClusterVariant, ...] = (
     ClusterVariant(2, 16),
 )
 
-_SMALL_WEIGHT = 8 << 20
-"""Weights of fewer elements run on the strip kernel above 8 rows: its shorter way pays there."""
+_SMALL_WEIGHT = 4 << 20
+"""Weights of fewer elements run on the strip kernel above 8 rows: its shorter way pays there. An estimate;
+on an H200 the cluster kernel is measured to be faster from 7.9 million elements on."""
+
+_FEW_ELEMENTS = 22 << 20
+"""Below, 8 warps on a multiprocessor are enough up to 4 rows; below half of it, up to 8."""
+_LONG_ROWS = 8192
 
 
 @dataclass(frozen=True)
@@ -53,10 +59,13 @@ class Card:
     Attributes:
         multiprocessors: Their number.
         shared_bytes: Most shared memory of one block.
+        clusters: Clusters that run at once, by blocks on a multiprocessor and blocks of a cluster; from the
+            driver, since multiprocessors belong to groups of different sizes, and a cluster lives in one.
     """
 
     multiprocessors: int
     shared_bytes: int
+    clusters: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -127,12 +136,13 @@ def choose_cluster(m: int, n: int, k: int, card: Card) -> ClusterPlan | None:
         return None
     if m > TOKEN_TILE:
         return plan_cluster(ClusterVariant(2, 16), m, n, k, card)
-    if m > 1 and (k >= 8192 or k < 2048):
-        return plan_cluster(ClusterVariant(1, 16), m, n, k, card)
-    # Two small blocks on a multiprocessor hide each other's ends, if enough strips are left for each.
-    many = _divide_up(n, BLOCK_ROWS) >= 4 * card.multiprocessors
-    plan = plan_cluster(ClusterVariant(1, 8), m, n, k, card, 2) if many else None
-    return plan or plan_cluster(ClusterVariant(1, 8), m, n, k, card)
+    if m == 1 and k < _LONG_ROWS and _divide_up(n, BLOCK_ROWS) >= 4 * card.multiprocessors:
+        # Two small blocks on a multiprocessor hide each other's ends, if enough strips are left for each.
+        plan = plan_cluster(ClusterVariant(1, 8), m, n, k, card, 2)
+        if plan is not None:
+            return plan
+    few = n * k < _FEW_ELEMENTS and (m <= TOKEN_TILE // 2 or n * k < _FEW_ELEMENTS // 2)
+    return plan_cluster(ClusterVariant(1, 8 if few else 16), m, n, k, card)
 
 
 def _divide_up(value: int, divisor: int) -> int:

@@ -6,17 +6,23 @@ The names, shapes and shared memory mirror csrc/warpgroup_nvfp4.cuh and include/
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from sm70_kernels_cuda.launch import Launch
-from sm70_kernels_cuda.launch_cluster import Card
+from sm70_kernels_cuda.launch import TOKEN_TILE, Launch
 from sm70_kernels_cuda.layouts.nvfp4_block import BLOCK_COLUMNS
 
+if TYPE_CHECKING:
+    from sm70_kernels_cuda.launch_cluster import Card
+
+PACK_KERNEL = "pack_tokens"
 WARPGROUP_ROWS = 64
 _CHUNK_COLUMNS = 64
 _CHUNKS = BLOCK_COLUMNS // _CHUNK_COLUMNS
 _CHUNK_BYTES_OF_TOKEN = _CHUNK_COLUMNS * 2
 _PITCH_PADDING = 4
 _ROW_GRANULE = 8
+_LEAST_STAGES = 4
+"""One is multiplied, one is left by the last warps, one is filled again, and one is ready."""
 _MOST_STAGES = 8
 _RESERVED_SHARED = 1024
 """Shared memory that the driver takes of each block."""
@@ -31,25 +37,36 @@ class WarpgroupVariant:
         tokens: Rows of x of a block.
         row_groups: Warpgroups of a block along N; each has 64 output columns.
         split: Warpgroups that share the chunks of 64 columns of K.
-        loads: Layout blocks that a warp holds.
-        resident: Blocks that a multiprocessor has registers for.
+        stage_chunks: Chunks of a stage of the ring.
+        step_us: Microseconds of a chunk of a warpgroup with one block on a multiprocessor, with two if the
+            registers allow them, and so on. Fitted to rows measured on an H200, see `_time`.
     """
 
     tokens: int
     row_groups: int
     split: int
-    loads: int
-    resident: int
+    stage_chunks: int
+    step_us: tuple[float, ...]
 
     @property
     def kernel(self) -> str:
         """Name in the fat binary."""
-        return f"warpgroup_nvfp4_t{self.tokens}_g{self.row_groups}_s{self.split}_l{self.loads}"
+        return f"warpgroup_nvfp4_t{self.tokens}_g{self.row_groups}_s{self.split}"
 
     @property
-    def warpgroups(self) -> int:
-        """Warpgroups of a block."""
-        return self.row_groups * self.split
+    def token_tiles(self) -> int:
+        """Tiles of 8 rows of x of a block."""
+        return self.tokens // TOKEN_TILE
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.row_groups * self.split * 128
+
+    @property
+    def resident(self) -> int:
+        """Blocks that a multiprocessor has registers for."""
+        return len(self.step_us)
 
     @property
     def strip(self) -> int:
@@ -59,8 +76,7 @@ class WarpgroupVariant:
     @property
     def stage_bytes(self) -> int:
         """Bytes of a stage of the ring."""
-        chunks = 1 if self.tokens > 128 else 2 if self.tokens > 32 or self.loads == 1 else _CHUNKS  # noqa: PLR2004
-        return chunks * self.tokens * _CHUNK_BYTES_OF_TOKEN
+        return self.stage_chunks * self.tokens * _CHUNK_BYTES_OF_TOKEN
 
     @property
     def sum_bytes(self) -> int:
@@ -69,17 +85,22 @@ class WarpgroupVariant:
 
 
 WARPGROUP_VARIANTS: tuple[WarpgroupVariant, ...] = (
-    WarpgroupVariant(16, 2, 1, 2, 2),
-    WarpgroupVariant(32, 2, 1, 2, 2),
-    WarpgroupVariant(32, 2, 1, 1, 3),
-    WarpgroupVariant(32, 5, 1, 1, 1),
-    WarpgroupVariant(64, 5, 1, 1, 1),
-    WarpgroupVariant(64, 2, 1, 2, 2),
-    WarpgroupVariant(64, 2, 2, 2, 1),
-    WarpgroupVariant(128, 2, 1, 2, 1),
-    WarpgroupVariant(128, 3, 1, 2, 1),
-    WarpgroupVariant(256, 2, 1, 2, 1),
+    WarpgroupVariant(32, 2, 1, 4, (0.259, 0.347)),
+    WarpgroupVariant(32, 5, 1, 2, (0.509,)),
+    WarpgroupVariant(64, 2, 1, 2, (0.364, 0.530)),
+    WarpgroupVariant(64, 2, 2, 2, (0.559,)),
+    WarpgroupVariant(64, 5, 1, 2, (0.664,)),
+    WarpgroupVariant(128, 2, 1, 2, (0.438,)),
+    WarpgroupVariant(128, 3, 1, 2, (0.608,)),
+    WarpgroupVariant(256, 2, 1, 1, (0.778,)),
 )
+MOST_SPLIT = 6
+"""Most blocks of a cluster; 8 were never faster on an H200."""
+_WAVE_US = 2.0
+_EXCHANGE_US = 1.0
+_EXCHANGE_US_EACH = 0.5
+"""What a wave of blocks costs besides its chunks, the sum over a cluster of two, and each block more of it;
+fitted like `step_us`."""
 
 
 @dataclass(frozen=True)
@@ -130,18 +151,16 @@ def plan_warpgroup(
     received_offset = _align(max(stages * variant.stage_bytes, variant.sum_bytes))
     barriers_offset = _align(received_offset + received)
     total = barriers_offset + barriers
-    if stages < 4 or total > limit:  # noqa: PLR2004 - one is read while the other is filled
+    if stages < _LEAST_STAGES or total > limit:
         return None
     grid = split * token_blocks * _divide_up(n, variant.strip)
-    launch = Launch(
-        variant.kernel, (grid, 1), variant.warpgroups * 128, total, cluster=split, overlaps_previous=True
-    )
+    launch = Launch(variant.kernel, (grid, 1), variant.threads, total, cluster=split, overlaps_previous=True)
     chunks = row_blocks * _CHUNKS
     padded = token_blocks * variant.tokens
     pack_threads = min(variant.tokens, _MOST_PACK_THREADS)
     pack = Launch(
-        "pack_tokens",
-        (chunks, padded // pack_threads),
+        PACK_KERNEL,
+        (2 * chunks, padded // pack_threads),
         pack_threads,
         0,
         overlaps_previous=True,
@@ -156,6 +175,56 @@ def plan_warpgroup(
         received_offset,
         barriers_offset,
     )
+
+
+def choose_warpgroup(m: int, n: int, k: int, card: Card) -> WarpgroupPlan:
+    """The plan that should finish first.
+
+    Args:
+        m: Rows of x, 1 or more.
+        n: Output features.
+        k: Input features, a multiple of 16.
+        card: The device, with its clusters.
+    """
+    # The fewest tokens that take all rows at once; with more rows than that, large tiles.
+    tokens = next((item.tokens for item in WARPGROUP_VARIANTS if item.tokens >= m), 0)
+    fitting = [
+        item for item in WARPGROUP_VARIANTS if item.tokens == tokens or item.tokens >= max(tokens, 128)
+    ]
+    splits = range(1, min(MOST_SPLIT, _divide_up(k, BLOCK_COLUMNS)) + 1)
+    candidates = [
+        (_time(item, split, m, n, k, card), plan)
+        for item in fitting
+        for split in splits
+        if split == 1 or card.clusters.get((item.resident, split))
+        if (plan := plan_warpgroup(item, split, m, n, k, card)) is not None
+    ]
+    return min(candidates, key=lambda item: item[0])[1]
+
+
+def _time(variant: WarpgroupVariant, split: int, m: int, n: int, k: int, card: Card) -> float:
+    """Estimated microseconds: waves of blocks, each as long as its chunks take.
+
+    The last wave may leave multiprocessors with fewer blocks, which are faster then. Fitted to the shapes of
+    benchmarks/results; the choice by it took 1 % longer than
+    the best variant in the geometric mean over them.
+    """
+    blocks = split * _divide_up(m, variant.tokens) * _divide_up(n, variant.strip)
+    steps = _CHUNKS * _divide_up(_divide_up(k, BLOCK_COLUMNS), split) / variant.split
+    waves, rest = divmod(blocks, _at_once(variant.resident, split, card))
+    time = waves * (steps * variant.step_us[-1] + _WAVE_US)
+    if rest:
+        depths = range(1, variant.resident + 1)
+        deepest = next(depth for depth in depths if rest <= _at_once(depth, split, card))
+        time += steps * variant.step_us[deepest - 1] + _WAVE_US
+    return time + (_EXCHANGE_US + (split - 2) * _EXCHANGE_US_EACH if split > 1 else 0)
+
+
+def _at_once(depth: int, split: int, card: Card) -> int:
+    """Blocks that run at once with so many on a multiprocessor."""
+    if split == 1:
+        return card.multiprocessors * depth
+    return card.clusters[depth, split] * split
 
 
 def _divide_up(value: int, divisor: int) -> int:

@@ -17,9 +17,15 @@ from sm70_kernels_cuda.launch_cluster import Card, has_clusters
 from sm70_kernels_cuda.launch_general import GeneralVariant
 from sm70_kernels_cuda.nvfp4_cluster import ClusterKernels
 from sm70_kernels_cuda.nvfp4_general import GeneralKernels
+from sm70_kernels_cuda.nvfp4_warpgroup import WarpgroupKernels, with_clusters
 from sm70_kernels_cuda.operands import LinearArguments, fill_operands
 from sm70_kernels_cuda.tuning.table import NO_TUNING
 from sm70_kernels_cuda.tuning.table import load as load_tuning
+
+WARPGROUP_SM = 90
+"""The one compute capability with wgmma."""
+CLUSTER_ROWS = 16
+WARPGROUP_DENSE_ROWS = 1024
 
 
 class DequantizeArguments(ctypes.Structure):
@@ -59,15 +65,17 @@ class Nvfp4Kernels:
         general: GeneralKernels,
         choose: Choice,
         cluster: ClusterKernels | None = None,
+        warpgroup: WarpgroupKernels | None = None,
         kernel_set: KernelSet = NVFP4_KERNELS,
     ) -> None:
-        """Use `kernel_set` of `module`, compiled for `atom`; `cluster` where the card has clusters."""
-        self.dense_rows = atom.dense_rows
+        """Use `kernel_set` of `module`, compiled for `atom`, and those that only some cards have."""
+        self.dense_rows = atom.dense_rows if warpgroup is None else WARPGROUP_DENSE_ROWS
         self._module = module
         self._atom = atom
         self.general = general
         self._choose = choose
         self._cluster = cluster
+        self._warpgroup = warpgroup
         self._set = kernel_set
 
     def linear(
@@ -96,6 +104,9 @@ class Nvfp4Kernels:
         plan = self._cluster.plan(m, n, k) if self._cluster is not None and qpn2 else None
         if self._cluster is not None and plan is not None:
             self._cluster.run(plan, x, weight, row_factor, bias, y)
+            return
+        if self._warpgroup is not None and m > CLUSTER_ROWS:
+            self._warpgroup.run(self._warpgroup.plan(m, n, k), x, weight, row_factor, bias, y)
             return
         variant = self._choose(m, n, k, qpn2)
         if isinstance(variant, launch.Variant):
@@ -162,7 +173,11 @@ def kernels_for(device: int, kernel_set: KernelSet = NVFP4_KERNELS) -> Nvfp4Kern
     module, number = binary.module(), properties.major * 10 + properties.minor
     card = Card(properties.multi_processor_count, properties.shared_memory_per_block_optin)
     atom = launch.atom_of(number)
-    clusters = kernel_set.clusters and has_clusters(properties.major)
+    cluster = warpgroup = None
+    if kernel_set.newer_kernels and has_clusters(properties.major):
+        cluster = ClusterKernels(module, card)
+    if kernel_set.newer_kernels and number == WARPGROUP_SM:
+        warpgroup = WarpgroupKernels(module, with_clusters(card, module, device))
     choose = functools.partial(
         choose_linear,
         sm_number=number,
@@ -173,11 +188,4 @@ def kernels_for(device: int, kernel_set: KernelSet = NVFP4_KERNELS) -> Nvfp4Kern
     )
     # A model has few distinct sizes, and the choice is arithmetic of them alone.
     choice = functools.lru_cache(maxsize=1024)(choose)
-    return Nvfp4Kernels(
-        module,
-        atom,
-        GeneralKernels(module, atom),
-        choice,
-        ClusterKernels(module, card) if clusters else None,
-        kernel_set,
-    )
+    return Nvfp4Kernels(module, atom, GeneralKernels(module, atom), choice, cluster, warpgroup, kernel_set)

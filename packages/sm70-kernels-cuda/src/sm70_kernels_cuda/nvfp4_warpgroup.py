@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from sm70_kernels_cuda.driver import ArgumentBlock, Module, current_stream
+from sm70_kernels_cuda.launch_warpgroup import (
+    MOST_SPLIT,
+    WARPGROUP_VARIANTS,
+    choose_warpgroup,
+    plan_warpgroup,
+)
+from sm70_kernels_cuda.layouts.nvfp4_block import BLOCK_COLUMNS
 from sm70_kernels_cuda.operands import OPERAND_FIELDS, fill_operands
 
 if TYPE_CHECKING:
@@ -49,9 +58,10 @@ class WarpgroupKernels:
     """The warpgroup kernels of a loaded binary on one kind of card."""
 
     def __init__(self, module: Module, card: Card) -> None:
-        """Use the kernels of `module` on `card`."""
+        """Use the kernels of `module` on `card`, which `with_clusters` has completed."""
         self._module = module
-        self._card = card
+        # A model has few distinct sizes, and the plan is arithmetic of them alone.
+        self.plan = functools.lru_cache(maxsize=1024)(functools.partial(choose_warpgroup, card=card))
 
     def run(
         self,
@@ -65,7 +75,7 @@ class WarpgroupKernels:
         """Enqueue one product on the current stream of the tensors' device, which must be current.
 
         Args:
-            plan: From `plan_warpgroup`, for these sizes.
+            plan: For these sizes.
             x: FP16 [..., K], contiguous and 16-byte aligned.
             weight: uint8, `nvfp4_block`.
             row_factor: float32 [N].
@@ -85,3 +95,16 @@ class WarpgroupKernels:
         values.token_blocks, values.stages = plan.token_blocks, plan.stages
         values.received_offset, values.barriers_offset = plan.received_offset, plan.barriers_offset
         self._module.kernel(plan.launch.kernel).launch(plan.launch, _block, device, stream)
+
+
+def with_clusters(card: Card, module: Module, device: int) -> Card:
+    """The card with what the driver says of its clusters; the device must be current."""
+    clusters = {}
+    for variant in {item.resident: item for item in WARPGROUP_VARIANTS}.values():
+        for split in range(2, MOST_SPLIT + 1):
+            plan = plan_warpgroup(variant, split, 1, variant.strip, MOST_SPLIT * BLOCK_COLUMNS, card)
+            if plan is None:
+                continue
+            launch = replace(plan.launch, overlaps_previous=False)
+            clusters[variant.resident, split] = module.kernel(launch.kernel).resident_clusters(launch, device)
+    return replace(card, clusters=clusters)

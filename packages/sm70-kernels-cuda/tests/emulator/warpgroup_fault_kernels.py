@@ -121,6 +121,7 @@ PRODUCT_FAULTS = {
     ),
     "one lane skips a product": r"warpgroup_commit .* but lane \d+ waits for this lane at warpgroup_multiply",
     "D written before the wait": "lane 9 wrote D of a warpgroup_multiply before warpgroup_wait",
+    "A written before the wait": "lane 10 wrote A of a warpgroup_multiply before warpgroup_wait",
     "B overwritten before the wait": (
         r"shared store .*write-after-read race: thread \(\d+,0,0\) reads by warpgroup_multiply .* phase 0 of "
         r"the TransactionBarrier at byte 0, and has not called warpgroup_wait"

@@ -306,6 +306,7 @@ SM70_DEVICE void cluster_nvfp4(const ClusterArguments& args) {
     next.advance(share);
   };
   if (args.overlapped) load_next(0);
+  prefetch_factors(args, share.first_strip * nvfp4_block::kRows, share.strips * nvfp4_block::kRows);
   wait_for_previous_kernel();
   tokens.copy(args, share, warp, kWarps, lane_index);
   if (!args.overlapped) load_next(0);

@@ -23,42 +23,37 @@ struct PackTokensArguments {
   int block_tokens;  // of a token block
 };
 
-// Grid: (chunks, padded tokens / threads of a block). One thread moves the 64 columns of one token: its 4 x 8 pairs are
-// transposed by naming registers.
+// Grid: (two for each chunk, padded tokens / threads of a block). One thread moves 32 of the 64 columns of one token, the first or
+// the second half of each group: its 4 x 4 pairs are transposed by naming registers.
 SM70_DEVICE void pack_tokens(const PackTokensArguments& args) {
   constexpr int kWords = 4;  // pairs of a 16-byte piece
   constexpr int kRows = 2 * kWords;
   allow_next_kernel();
-  const int chunk = static_cast<int>(blockIdx.x);
-  const int chunks = static_cast<int>(gridDim.x);
+  const int chunk = static_cast<int>(blockIdx.x) / 2;
+  const int half = static_cast<int>(blockIdx.x) % 2;
+  const int chunks = static_cast<int>(gridDim.x) / 2;
   const int token = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
   const int block = token / args.block_tokens;
+  const __half* from = args.x + static_cast<size_t>(token) * args.k + chunk * nvfp4_block::kChunkColumns + half * 8;
   wait_for_previous_kernel();
-  uint4 pieces[nvfp4_block::kGroups][2];
-  const __half* from = args.x + static_cast<size_t>(token) * args.k + chunk * nvfp4_block::kChunkColumns;
+  uint4 pieces[nvfp4_block::kGroups];
 #pragma unroll
   for (int t = 0; t < nvfp4_block::kGroups; ++t) {
     const int column = chunk * nvfp4_block::kChunkColumns + t * nvfp4_block::kGroupColumns;
-    const bool wanted = token < args.m && column < args.k;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      pieces[t][half] = make_uint4(0, 0, 0, 0);
-      if (wanted) {
-        const __half* piece = from + t * nvfp4_block::kGroupColumns + half * 8;
-        pieces[t][half] = load_global(reinterpret_cast<const uint4*>(piece));
-      }
+    pieces[t] = make_uint4(0, 0, 0, 0);
+    if (token < args.m && column < args.k) {
+      pieces[t] = load_global(reinterpret_cast<const uint4*>(from + t * nvfp4_block::kGroupColumns));
     }
   }
   uint4* to = reinterpret_cast<uint4*>(args.packed);
-  to += (static_cast<size_t>(block) * chunks + chunk) * kRows * args.block_tokens + token % args.block_tokens;
+  const size_t row = (static_cast<size_t>(block) * chunks + chunk) * kRows + half * kWords;
+  to += row * args.block_tokens + token % args.block_tokens;
 #pragma unroll
-  for (int row = 0; row < kRows; ++row) {
+  for (int i = 0; i < kWords; ++i) {
     uint32_t word[nvfp4_block::kGroups];
 #pragma unroll
-    for (int t = 0; t < nvfp4_block::kGroups; ++t) {
-      word[t] = nvfp4_block::atom_word(pieces[t][row / kWords], row % kWords);
-    }
-    store_global(to + static_cast<size_t>(row) * args.block_tokens, make_uint4(word[0], word[1], word[2], word[3]));
+    for (int t = 0; t < nvfp4_block::kGroups; ++t) word[t] = nvfp4_block::atom_word(pieces[t], i);
+    store_global(to + static_cast<size_t>(i) * args.block_tokens, make_uint4(word[0], word[1], word[2], word[3]));
   }
 }
 

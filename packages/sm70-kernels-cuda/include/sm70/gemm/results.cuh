@@ -3,11 +3,21 @@
 
 #include "nvfp4_block.cuh"
 #include "sm70/common/portability.cuh"
+#include "sm70/common/prefetch.cuh"
 
 namespace sm70 {
 
 SM70_DEVICE float4 add(const float4& a, const float4& b) {
   return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
+// Row factors and biases are read once, at the very end, from memory that nobody has touched before: ask for those of columns
+// n to n + columns - 1 at the beginning.
+template <class Arguments>
+SM70_DEVICE void prefetch_factors(const Arguments& args, int n, int columns) {
+  const int count = args.n - n < columns ? args.n - n : columns;
+  prefetch_by_block(args.row_factor + n, count);
+  if (args.bias != nullptr) prefetch_by_block(args.bias + n, count);
 }
 
 // y[token][n .. n + 3] = sum * row_factor + bias, as far as y has those columns; n is a multiple of 4.

@@ -9,11 +9,11 @@
 //
 // A block of threads computes kTokens rows of y by 64 columns for each of its warpgroups. Every warp streams the layout blocks
 // of its own 16 columns from global memory into registers, decodes 64 columns of K at a time and hands them to wgmma as the A
-// operand; the tokens are B and come through a ring in shared memory that one thread fills by bulk copies:
+// operand; the tokens are B and come through a ring in shared memory that bulk copies fill:
 //
 //   stage      kStageChunks chunks of 64 columns for all tokens of the block, contiguous in the packed x
 //   full[s]    completes when the stage's bytes are there
-//   empty[s]   completes when every warp has read them; then the thread refills the place
+//   empty[s]   completes when every warp has read them; then one thread refills the place
 //
 // While one warpgroup decodes, the tensor cores work for another. The blocks of a cluster share K: each holds its sums in
 // shared memory (where the ring was), sends every other block the rows which that one finishes, and adds what it receives in
@@ -61,6 +61,7 @@ struct Shape {
   static constexpr int kTokens = kTokensOfBlock;
   static constexpr int kSplit = kSplitOfChunks;
   static constexpr int kLoads = kLoadsOfWarp;
+  static constexpr int kWarpgroups = kRowGroups * kSplit;
   static constexpr int kRowWarps = kRowGroups * kWarpsEach;
   static constexpr int kWarps = kRowWarps * kSplit;
   static constexpr int kThreads = kWarps * 32;
@@ -117,17 +118,17 @@ template <class Shape>
 struct TokenRing {
   SharedSpan<uint4> words;
   SharedSpan<unsigned long long> barriers;
-  const uint4* next;  // stage to copy next
-  int stages;
-  int left;  // to copy
+  const uint4* first;  // stage of this block in the packed x
+  int stages;          // of the ring
+  int count;           // of this block
 
   SM70_DEVICE TokenRing(const WarpgroupArguments& args, const Place<Shape>& place)
       : words(dynamic_shared(), args.stages * Shape::kStageWords),
         barriers(dynamic_shared() + args.barriers_offset, 2 * args.stages + 1),
         stages(args.stages),
-        left(place.blocks * Shape::kStages) {
+        count(place.blocks * Shape::kStages) {
     const size_t chunk = static_cast<size_t>(place.token / Shape::kTokens) * place.row_blocks + place.first_block;
-    next = reinterpret_cast<const uint4*>(args.x) + chunk * nvfp4_block::kChunks * Shape::kChunkWords;
+    first = reinterpret_cast<const uint4*>(args.x) + chunk * nvfp4_block::kChunks * Shape::kChunkWords;
   }
 
   // The peers' barriers for sums must be in the same place as ours.
@@ -147,13 +148,11 @@ struct TokenRing {
     received().expect(received_bytes);
   }
 
-  // By the same thread: starts the copy of the next stage.
-  SM70_DEVICE void fill(int stage) {
+  // By one thread: starts the copy of a stage of this block into a place of the ring.
+  SM70_DEVICE void fill(int place, int stage) const {
     constexpr int kBytes = Shape::kStageWords * 16;
-    full(stage).expect(kBytes);
-    full(stage).copy(words, stage * Shape::kStageWords, next, kBytes);
-    next += Shape::kStageWords;
-    --left;
+    full(place).expect(kBytes);
+    full(place).copy(words, place * Shape::kStageWords, first + static_cast<size_t>(stage) * Shape::kStageWords, kBytes);
   }
 
   // By one lane of each warp: its products have read the stage.
@@ -162,11 +161,11 @@ struct TokenRing {
     if (threadIdx.x % 32 == 0) empty(stage).arrive();
   }
 
-  // By the filling thread, once for each stage in turn.
-  SM70_DEVICE void refill(const RingCursor& place) {
-    if (left == 0) return;
+  // By one thread: fills the place of a stage again once all warps have left it, if there is a stage for it.
+  SM70_DEVICE void refill(const RingCursor& place, int stage) const {
+    if (stage + stages >= count) return;
     empty(place.stage).wait(place.parity);
-    fill(place.stage);
+    fill(place.stage, stage + stages);
   }
 };
 
@@ -358,10 +357,11 @@ SM70_DEVICE void warpgroup_nvfp4(const WarpgroupArguments& args) {
     ring.initialize((place.ranks - 1) * place.tokens * share.rows * 4);
   }
   warpgroup::WeightStream<Shape> weight(args, place, lane);
+  prefetch_factors(args, place.column, Shape::kStrip);
   wait_for_previous_kernel();
   if (filler) {
 #pragma unroll 1
-    for (int s = 0; s < ring.stages && ring.left > 0; ++s) ring.fill(s);
+    for (int s = 0; s < ring.stages && s < ring.count; ++s) ring.fill(s, s);
   }
   allow_next_kernel();
   if (place.ranks > 1) cluster_arrive();
@@ -371,6 +371,7 @@ SM70_DEVICE void warpgroup_nvfp4(const WarpgroupArguments& args) {
   warpgroup::Chunk chunks[kLoads];  // of two, one is decoded while the tensor cores read the other
   warpgroup::RingCursor at;    // stage to multiply
   warpgroup::RingCursor free;  // stage that the warp has left two stages ago: the others have had time to leave it, too
+  const int warpgroup = static_cast<int>(threadIdx.x) / 128;
   for (int b = 0; b < place.blocks; b += kLoads) {
 #pragma unroll
     for (int d = 0; d < kLoads; ++d) {
@@ -393,7 +394,8 @@ SM70_DEVICE void warpgroup_nvfp4(const WarpgroupArguments& args) {
         const int stage = (b + d) * Shape::kStages + step / Shape::kStageSteps;
         if (begins_stage && stage > 0) ring.release(at.stage == 0 ? ring.stages - 1 : at.stage - 1);
         if (step % Shape::kStageSteps == Shape::kStageSteps / 2 && stage > 1) {
-          if (filler) ring.refill(free);
+          // The warpgroups do it in turn, so that none falls behind.
+          if (threadIdx.x % 128 == 0 && stage % Shape::kWarpgroups == warpgroup) ring.refill(free, stage - 2);
           free.advance(ring.stages);
         }
         if (step % Shape::kStageSteps == Shape::kStageSteps - 1) at.advance(ring.stages);

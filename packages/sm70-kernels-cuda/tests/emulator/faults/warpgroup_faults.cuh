@@ -53,6 +53,7 @@ inline void multiply_in_warpgroup(const uint32_t* a, const void* b, float* d) {
             sums, registers[step], operand, index, broken("halves of k swapped") ? 0 : tokens);
     }
     if (broken("D written before the wait") && t == 9) sums[1] = 0;
+    if (broken("A written before the wait") && t == 10) registers[1][3] ^= 1;
     if (broken("B overwritten before the wait") && t == 0) operand.store(3, uint4{});
     if (broken("B overwritten by a peer")) {
         cluster_arrive();

@@ -81,10 +81,8 @@ def predicted_rows(figures: Figures) -> list[Any]:
 def measured_rows(figures: Figures, measured: Sequence[MeasuredRow]) -> list[Any]:
     """Rows for one card where a measured strip kernel saved LEAST_GAIN over the one that is chosen.
 
-    Where a cluster kernel runs, the strip kernels' table is not asked, and no row is made.
+    Where a cluster or warpgroup kernel runs, the strip kernels' table is not asked, and no row is made.
     """
-    from sm70_kernels_cuda.launch_cluster import choose_cluster
-
     best: dict[tuple[int, int, int], MeasuredRow] = {}
     times = {(row.m, row.n, row.k, row.kernel): row.us for row in measured}
     for row in measured:
@@ -93,11 +91,19 @@ def measured_rows(figures: Figures, measured: Sequence[MeasuredRow]) -> list[Any
             best[key] = row
     rows = []
     for (m, n, k), row in best.items():
-        clusters = figures.family.architecture == "90" and choose_cluster(m, n, k, _card(figures))
         usual = times.get((m, n, k, _untuned(figures, m, n, k)))
-        if not clusters and usual is not None and row.us < usual * (1 - LEAST_GAIN):
+        if not _runs_newer(figures, m, n, k) and usual is not None and row.us < usual * (1 - LEAST_GAIN):
             rows.append(_row(figures, n, k, (m, m), row.kernel, "measured"))
     return rows
+
+
+def _runs_newer(figures: Figures, m: int, n: int, k: int) -> bool:
+    """Whether a kernel runs that no card of 7.x has: a cluster kernel or, for more rows, a warpgroup kernel."""
+    from sm70_kernels_cuda.launch_cluster import CLUSTER_VARIANTS, choose_cluster
+
+    if figures.family.architecture != "90":
+        return False
+    return m > CLUSTER_VARIANTS[-1].rows or choose_cluster(m, n, k, _card(figures)) is not None
 
 
 def _better_kernel(figures: Figures, n: int, k: int, ends: tuple[int, int]) -> str | None:

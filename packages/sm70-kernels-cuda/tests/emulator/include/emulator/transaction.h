@@ -3,6 +3,9 @@
 // announced bytes. The bytes move when the first wait for their phase completes, as late as they may; until
 // then the destination is poisoned. A wait passes on what the threads that arrived knew.
 #pragma once
+#include <cstring>
+#include <type_traits>
+
 #include "emulator/cluster.h"
 #include "emulator/global_memory.h"
 #include "emulator/shared_memory.h"
@@ -83,7 +86,7 @@ class TransactionBarrier {
     void send(
         const SharedSpan<T>& to,
         unsigned index,
-        const T& value,
+        const std::common_type_t<T>& value,  // not deduced
         unsigned rank,
         Site site = Site::here()) const {
         static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16, "st.async stores 4, 8 or 16 bytes");
