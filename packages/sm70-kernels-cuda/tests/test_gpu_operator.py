@@ -57,7 +57,8 @@ def test_the_dense_threshold_is_an_argument(rng: np.random.Generator) -> None:
     dense = PackedLinear(weight.weight, weight.row_factor, 640, qpn2=True, dense_rows=40)(x)
     general = PackedLinear(weight.weight, weight.row_factor, 640, qpn2=True, dense_rows=41)(x)
     assert not torch.equal(dense, general)  # one rounds the weight to FP16 first
-    torch.testing.assert_close(dense, general, rtol=2e-2, atol=2e-2)
+    # Sums that cancel keep the error of their parts: the bound is of the largest result.
+    torch.testing.assert_close(dense, general, rtol=0, atol=5e-3 * float(general.abs().max()))
 
 
 def test_leading_dimensions_bias_and_no_rows(rng: np.random.Generator) -> None:

@@ -146,6 +146,7 @@ class Kernel:
             DriverError: The driver refuses to say.
         """
         driver = _driver()
+        _set_primary_context(driver, device)
         self._allow_shared(driver, launch.shared_bytes, device)
         function, count = ctypes.c_void_p(), ctypes.c_int()
         driver.check(
