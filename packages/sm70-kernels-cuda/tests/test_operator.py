@@ -155,6 +155,12 @@ def test_a_k_that_the_kernels_cannot_take_is_refused(k: int, qpn2: bool, words: 
         torch.ops.sm70.nvfp4_linear(torch.zeros(1, k).half(), weight, torch.ones(32), None, k, qpn2)
 
 
+def test_a_layer_without_outputs_is_refused() -> None:
+    weight = torch.zeros(Nvfp4Block(32, 256).storage_shape, dtype=torch.uint8)
+    with pytest.raises(ProblemError, match="row_factor without elements"):
+        torch.ops.sm70.nvfp4_linear(torch.zeros(1, 256).half(), weight, torch.ones(0), None, 256)
+
+
 @pytest.mark.parametrize("what", ["dtype", "width", "weight", "factor", "bias"])
 def test_wrong_operands_are_named(rng: np.random.Generator, what: str) -> None:
     layer = _layer(rng)

@@ -96,7 +96,8 @@ class _Linear:
         n = row_factor.shape[0]
         device = x.device
         fits = (
-            x.dtype is torch.float16
+            n > 0
+            and x.dtype is torch.float16
             and x.shape[-1] == k
             and k % _k_multiple(kernel_set, qpn2=qpn2) == 0
             and weight.dtype is torch.uint8
@@ -158,7 +159,7 @@ def _misfit(
 ) -> str:
     n = row_factor.shape[0]
     shape = _storage_shape(kernel_set, n, k)
-    problems = []
+    problems = [] if n else ["row_factor without elements, allowed: one for each of N >= 1 output features"]
     multiple = _k_multiple(kernel_set, qpn2=qpn2)
     if k % multiple:
         problems.append(f"K={k} with qpn2={qpn2}, allowed: multiples of {multiple}")

@@ -98,7 +98,7 @@ def measured_rows(figures: Figures, measured: Sequence[MeasuredRow]) -> list[Any
 
 
 def _runs_newer(figures: Figures, m: int, n: int, k: int) -> bool:
-    """Whether a kernel runs that no card of 7.x has: a cluster kernel or, for more rows, a warpgroup kernel."""
+    """Whether a kernel runs that no card of 7.x has: a cluster or, for more rows, a warpgroup kernel."""
     from sm70_kernels_cuda.launch_cluster import CLUSTER_VARIANTS, choose_cluster
 
     if figures.family.architecture != "90":
