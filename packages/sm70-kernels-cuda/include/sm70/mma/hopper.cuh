@@ -44,19 +44,9 @@ SM70_DEVICE unsigned long long matrix_descriptor(const SharedSpan<uint4>& b, uns
 #define SM70_FLOATS16(d, i) SM70_FLOATS8(d, i), SM70_FLOATS8(d, i + 8)
 #define SM70_FLOATS32(d, i) SM70_FLOATS16(d, i), SM70_FLOATS16(d, i + 16)
 #define SM70_FLOATS64(d, i) SM70_FLOATS32(d, i), SM70_FLOATS32(d, i + 32)
-#define SM70_FLOATS96(d, i) SM70_FLOATS64(d, i), SM70_FLOATS32(d, i + 64)
 #define SM70_FLOATS128(d, i) SM70_FLOATS64(d, i), SM70_FLOATS64(d, i + 64)
 
 // The operands of the text are numbered: first D, then the four registers of A, then B's descriptor.
-
-SM70_DEVICE void multiply_n16(float (&d)[8], const uint32_t (&a)[4], unsigned long long b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7}, "
-      "{%8, %9, %10, %11}, %12, 1, 1, 1, 0;"
-      : SM70_FLOATS8(d, 0)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
 
 SM70_DEVICE void multiply_n32(float (&d)[16], const uint32_t (&a)[4], unsigned long long b) {
   asm volatile(
@@ -89,20 +79,6 @@ SM70_DEVICE void multiply_n128(float (&d)[64], const uint32_t (&a)[4], unsigned 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
-SM70_DEVICE void multiply_n192(float (&d)[96], const uint32_t (&a)[4], unsigned long long b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
-      "{%96, %97, %98, %99}, %100, 1, 1, 1, 0;"
-      : SM70_FLOATS96(d, 0)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
-
 SM70_DEVICE void multiply_n256(float (&d)[128], const uint32_t (&a)[4], unsigned long long b) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
@@ -124,19 +100,17 @@ SM70_DEVICE void multiply_n256(float (&d)[128], const uint32_t (&a)[4], unsigned
 #undef SM70_FLOATS16
 #undef SM70_FLOATS32
 #undef SM70_FLOATS64
-#undef SM70_FLOATS96
 #undef SM70_FLOATS128
 
 // D += A * B for 64 rows, kTokens tokens and 16 values of k. B begins at word `index` of the span.
 template <int kTokens>
 SM70_DEVICE void warpgroup_multiply(float (&d)[kTokens / 2], const uint32_t (&a)[4], const SharedSpan<uint4>& b,
                                     unsigned index, unsigned k_stride) {
+  static_assert(kTokens == 32 || kTokens == 64 || kTokens == 128 || kTokens == 256, "the products above");
   const unsigned long long descriptor = matrix_descriptor(b, index, k_stride);
-  if constexpr (kTokens == 16) multiply_n16(d, a, descriptor);
   if constexpr (kTokens == 32) multiply_n32(d, a, descriptor);
   if constexpr (kTokens == 64) multiply_n64(d, a, descriptor);
   if constexpr (kTokens == 128) multiply_n128(d, a, descriptor);
-  if constexpr (kTokens == 192) multiply_n192(d, a, descriptor);
   if constexpr (kTokens == 256) multiply_n256(d, a, descriptor);
 }
 
