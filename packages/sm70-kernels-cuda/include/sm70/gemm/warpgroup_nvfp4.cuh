@@ -53,9 +53,9 @@ constexpr int kWarpsEach = 4;
 constexpr int kRowsEach = kWarpsEach * nvfp4_block::kRows;
 constexpr int kChunkRows = 8;  // 16-byte rows of one token in a chunk of 64 columns
 
-// kRowGroups warpgroups along the columns of y, times kSplit that share each chunk-wise: one takes the even, one the odd
-// chunks. kLoads layout blocks of a warp: with two, one is multiplied while the next is on its way; with one, other blocks of
-// threads fill the time.
+// kRowGroups warpgroups along the columns of y, each of them kSplit times: of two, one takes the even chunks of K and one the
+// odd ones. kLoads layout blocks of a warp: of two, one is multiplied while the next is on its way; with one, which needs fewer
+// registers, other warpgroups fill the time.
 template <int kTokensOfBlock, int kRowGroups, int kSplitOfChunks, int kLoadsOfWarp>
 struct Shape {
   static constexpr int kTokens = kTokensOfBlock;
@@ -369,8 +369,8 @@ SM70_DEVICE void warpgroup_nvfp4(const WarpgroupArguments& args) {
 
   warpgroup::Sums<Shape> sums;
   warpgroup::Chunk chunks[kLoads];  // of two, one is decoded while the tensor cores read the other
-  warpgroup::RingCursor at;    // stage to multiply
-  warpgroup::RingCursor free;  // stage that the warp has left two stages ago: the others have had time to leave it, too
+  warpgroup::RingCursor at;         // stage to multiply
+  warpgroup::RingCursor free;       // stage that the warp left two stages ago: the others have had time to leave it, too
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
   for (int b = 0; b < place.blocks; b += kLoads) {
 #pragma unroll
