@@ -31,7 +31,7 @@ THIRD_PARTIES: dict[str, frozenset[str]] = {
 
 HEAVY = frozenset({"torch", "triton", "vllm"})
 
-ENVIRONMENT_READERS: frozenset[str] = frozenset()
+ENVIRONMENT_READERS: frozenset[str] = frozenset({"sm70_policy.vllm.deprecated"})
 """Modules that may read the environment."""
 
 _ENVIRONMENT_WRITERS = frozenset({"clear", "pop", "popitem", "setdefault", "update"})

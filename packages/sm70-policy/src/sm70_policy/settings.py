@@ -30,8 +30,8 @@ class Nvfp4Settings:
             because it holds a ninth more bytes a weight, and the machine code for 7.0 saves 16 of 444
             instructions a loop for them; whether that pays has not been measured on any card.
         prefill_min_m: From so many rows on, a layer decodes its weight into scratch and runs a dense FP16
-            GEMM. None leaves it to the kernels: 1024 on compute capability 7.x, 128 from 8.0 on, which was
-            measured on an H200.
+            GEMM. None leaves it to the kernels: 1024 on compute capability 7.x and 9.0, 128 on other cards
+            from 8.0 on.
     """
 
     enabled: bool | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -260,11 +261,15 @@ def hashes() -> dict[str, Any]:
     """The hash under which vLLM caches compiled graphs, without layers of the suite and with them."""
     shared: dict[str, Any] = {"sm70_nvfp4": {"enabled": True}}
     found: dict[str, Any] = {"empty": scenarios.engine_config(**shared).compute_hash()}
-    registries = {"first": "1", "again": "1", "newer": "2"}
+    registries = {"first": "1", "again": "1", "newer": "2", "variable": "1"}
     for name, version in registries.items():
         kernel = reference_provider.ReferenceNvFp4LinearKernel()
         installed = reference_provider.registry_with(kernel, version=version)
-        with mock.patch.object(registry, "installed", return_value=installed):
+        variables = {"VLLM_SM70_NVFP4_QPN2_PREFILL_MIN_M": "64"} if name == "variable" else {}
+        with (
+            mock.patch.object(registry, "installed", return_value=installed),
+            mock.patch.dict(os.environ, variables),
+        ):
             engine_config = scenarios.engine_config(**shared)
             mapping = engine_config.additional_config
             models.load(filled("modelopt", of=engine_config))

@@ -14,6 +14,7 @@ from sm70_policy.capability import Device, Sm
 from sm70_policy.qualification import Workload
 from sm70_policy.route import Policy
 from sm70_policy.settings import Settings
+from sm70_policy.vllm.deprecated import with_deprecated
 from sm70_policy.vllm.report import Report
 
 # Not named like a section of the settings, which start with `sm70`.
@@ -30,15 +31,15 @@ def current_config() -> Any | None:
 
 
 def policy_of(config: Any | None) -> Policy:
-    """The policy that a vLLM configuration asks for.
+    """The policy that a vLLM configuration asks for, and where it is silent, deprecated variables.
 
     Raises:
-        SettingsError: The suite's part of `additional_config` is malformed.
+        SettingsError: The suite's part of `additional_config` is malformed, or such a variable is.
     """
     from vllm import envs
 
     additional = getattr(config, "additional_config", None)
-    settings = Settings.from_mapping(additional) if isinstance(additional, dict) else Settings()
+    settings = Settings.from_mapping(with_deprecated(additional if isinstance(additional, dict) else {}))
     disabled = frozenset(name.strip() for name in envs.VLLM_DISABLED_KERNELS)
     return Policy(settings, disabled, workload_of(config))
 
@@ -71,8 +72,9 @@ def report_of(config: Any | None, policy: Policy, device: Device) -> Report:
 def fingerprint(config: Any | None, layer: str, served_by: str) -> None:
     """Make a layer's kernel part of what vLLM hashes to find compiled graphs in its cache.
 
-    The settings are part of that hash already, but the choice also depends on which packages are installed,
-    in which version. Two kernels whose tensors have the same names and shapes would otherwise share a graph.
+    Settings in the configuration are part of that hash already. Those of deprecated variables are not, and
+    the choice also depends on which packages are installed, in which version. Two kernels whose tensors have
+    the same names and shapes would otherwise share a graph.
     The mapping is replaced and not changed, since the user may have passed one mapping to two engines.
     """
     if config is None or not isinstance(config.additional_config, dict):

@@ -217,7 +217,9 @@ def _load(owner: object, selection: Selection, layer: Any) -> Any:
     reloaded = layers.install(layer, prepared)
     if not reloaded:
         _tell(selection, weight)
-        engine.fingerprint(selection.config, problem.layer, _with_version(route.kernel))
+        settings = getattr(selection.policy.settings, selection.family.section)
+        served_by = f"{_with_version(route.kernel)} with {settings}"
+        engine.fingerprint(selection.config, problem.layer, served_by)
         selection.report.record(owner, route, route.kernel.name)
     return None
 
