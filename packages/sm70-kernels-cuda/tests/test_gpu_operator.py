@@ -53,12 +53,18 @@ def test_every_row_count_of_the_general_kernel(rng: np.random.Generator, k: int)
 
 
 def test_the_dense_threshold_is_an_argument(rng: np.random.Generator) -> None:
-    weight, x = _weight(rng), _rows(rng, 40)
-    dense = PackedLinear(weight.weight, weight.row_factor, 640, qpn2=True, dense_rows=40)(x)
-    general = PackedLinear(weight.weight, weight.row_factor, 640, qpn2=True, dense_rows=41)(x)
-    assert not torch.equal(dense, general)  # one rounds the weight to FP16 first
-    # Sums that cancel keep the error of their parts: the bound is of the largest result.
-    torch.testing.assert_close(dense, general, rtol=0, atol=5e-3 * float(general.abs().max()))
+    checkpoint = random_checkpoint(rng, 160, 640)
+    weight, values = PackedWeight.of(checkpoint), checkpoint.values()
+    x = rng.standard_normal((40, 640)).astype(np.float16)
+    baseline = fp16_product(x, values.astype(np.float16), None)
+    results = {}
+    for dense_rows in (40, 41):
+        layer = PackedLinear(weight.weight, weight.row_factor, 640, qpn2=True, dense_rows=dense_rows)
+        results[dense_rows] = layer(torch.from_numpy(x).cuda()).cpu().numpy()
+        assert_within_twice(
+            results[dense_rows], baseline, x.astype(np.float64) @ values.T, f"from {dense_rows}"
+        )
+    assert not np.array_equal(results[40], results[41])  # one rounds the weight to FP16 first
 
 
 def test_leading_dimensions_bias_and_no_rows(rng: np.random.Generator) -> None:

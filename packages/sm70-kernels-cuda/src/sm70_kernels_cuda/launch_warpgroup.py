@@ -205,9 +205,10 @@ def choose_warpgroup(m: int, n: int, k: int, card: Card) -> WarpgroupPlan:
 def _time(variant: WarpgroupVariant, split: int, m: int, n: int, k: int, card: Card) -> float:
     """Estimated microseconds: waves of blocks, each as long as its chunks take.
 
-    The last wave may leave multiprocessors with fewer blocks, which are faster then. Fitted to the shapes of
-    benchmarks/results; the choice by it took 1 % longer than
-    the best variant in the geometric mean over them.
+    The last wave may leave multiprocessors with fewer blocks, which are faster then. `step_us` are least
+    squares over rows of every variant on the eight shapes of benchmarks/results (H200, development builds,
+    not kept), the other constants those with the best choices. On the same rows the choice took 1 % longer
+    than the best variant in the geometric mean.
     """
     blocks = split * _divide_up(m, variant.tokens) * _divide_up(n, variant.strip)
     steps = _CHUNKS * _divide_up(_divide_up(k, BLOCK_COLUMNS), split) / variant.split

@@ -78,15 +78,8 @@ class TransactionBarrier {
                  : "memory");
   }
 
-  // Stores a value into the same element of the span of another block of the cluster, and counts its bytes on that block's own
+  // Stores four values into the same element of the span of another block of the cluster, and counts its bytes on that block's own
   // barrier, the one in this barrier's place. PTX ISA, mapa and st.async: sm_90 and up.
-  SM70_DEVICE void send(const SharedSpan<float>& to, unsigned index, float value, unsigned rank) const {
-    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
-                     peer_address(shared_address(to.address(index)), rank)),
-                 "r"(__float_as_uint(value)), "r"(peer_address(address_, rank))
-                 : "memory");
-  }
-
   SM70_DEVICE void send(const SharedSpan<float4>& to, unsigned index, const float4& value, unsigned rank) const {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
                      peer_address(shared_address(to.address(index)), rank)),

@@ -206,9 +206,9 @@ struct WeightStream {
 
   // The scales with this warp's first chunk in front.
   SM70_DEVICE uint2 scales(int from) const {
-    const uint2 words = parts[from].scales;
-    if (Shape::kSplit == 1 || first == 0) return words;
-    return make_uint2((words.x >> 16) | (words.y << 16), words.y >> 16);
+    uint2 words = parts[from].scales;
+    if (Shape::kSplit > 1 && first > 0) nvfp4_block::E4M3Group16::advance(words);
+    return words;
   }
 };
 
@@ -377,13 +377,13 @@ SM70_DEVICE void warpgroup_nvfp4(const WarpgroupArguments& args) {
     for (int d = 0; d < kLoads; ++d) {
       if (b + d >= place.blocks) break;
       const bool more = b + d + 1 < place.blocks;
-      nvfp4_block::Unit unit;
-      unit.scales = weight.scales(d);
+      const uint2 scales = weight.scales(d);
 #pragma unroll
       for (int step = 0; step < Shape::kSteps; ++step) {
         const bool begins_stage = step % Shape::kStageSteps == 0;
         warpgroup::Chunk& chunk = chunks[step % kLoads];
-        chunk = warpgroup::decode_chunk(weight.parts[d].atoms[step], nvfp4_block::chunk_scales(unit, step * kSplit));
+        const nvfp4_block::ChunkScales factors = nvfp4_block::E4M3Group16::chunk(scales, step * kSplit);
+        chunk = warpgroup::decode_chunk(weight.parts[d].atoms[step], factors);
         if (kLoads == 1 && step == Shape::kSteps - 1 && more) weight.load(0, lane);
         if (begins_stage) ring.full(at.stage).wait(at.parity);
         const int chunk_of_stage = weight.first + step % Shape::kStageSteps * kSplit;
