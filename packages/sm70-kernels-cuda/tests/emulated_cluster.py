@@ -70,9 +70,12 @@ class EmulatedCluster:
             overlapped=self.overlapped,
             strips_each=plan.strips_each,
             clusters_plus1=plan.clusters_plus1,
+            inverse_blocks=plan.inverse_blocks,
+            segment_shift=plan.segment_shift,
             received_offset=plan.received_offset,
             tokens_offset=plan.tokens_offset,
             barriers_offset=plan.barriers_offset,
+            finish_offset=plan.finish_offset,
             owners_offset=plan.owners_offset,
         )
         self.library.call(

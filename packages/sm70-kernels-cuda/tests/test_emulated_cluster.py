@@ -64,13 +64,13 @@ def test_dense_rows_match_the_oracle(
 
 FAULTS = {
     "the first column block is not waited for": (
-        "if (i + d < share.blocks) tokens.barrier(at.block).wait();",
+        "if (i < share.blocks) tokens.wait_for_block(at.block);",
         "",
         "waited for|uninitialised",
     ),
     "the peer's sums are not waited for": (
-        "    tokens.received().wait();\n    write_quad",
-        "    write_quad",
+        "    tokens.received().wait();\n    const float4 sum",
+        "    const float4 sum",
         "uninitialised|waited for",
     ),
     "x is read before its kernel has ended": ("  wait_for_previous_kernel();\n", "", "previous kernel"),
@@ -80,10 +80,17 @@ FAULTS = {
         "cluster",
     ),
     "no barrier before the sum": (
-        "  __syncthreads();\n  finish_cluster",
-        "  finish_cluster",
+        "  finish.share_with_block(args);\n  __syncthreads();\n",
+        "  finish.share_with_block(args);\n",
         "race|uninitialised",
     ),
+    "no barrier before x is copied": (
+        "  __syncthreads();  // the barriers are there\n",
+        "",
+        "race|before initialize|uninitialised",
+    ),
+    "factors not shared": ("  finish.share_with_block(args);\n", "", "uninitialised"),
+    "one warp beyond the pairs": ("(warp < pairs ? 1 : 0)", "1", "outside|bounds|not in|race"),
     "sums of two warps in one place": ("partial, strip + warp, lane", "partial, strip, lane", "race"),
     "tokens not clamped": (
         "(token < args.m ? token : args.m - 1)",

@@ -40,16 +40,16 @@ class ClusterVariant:
 CLUSTER_VARIANTS: tuple[ClusterVariant, ...] = (
     ClusterVariant(1, 8),
     ClusterVariant(1, 16),
+    ClusterVariant(2, 8),
     ClusterVariant(2, 16),
 )
 
-_SMALL_WEIGHT = 4 << 20
-"""Weights of fewer elements run on the strip kernel above 8 rows: its shorter way pays there. An estimate;
-on an H200 the cluster kernel is measured to be faster from 7.9 million elements on."""
-
-_FEW_ELEMENTS = 22 << 20
-"""Below, 8 warps on a multiprocessor are enough up to 4 rows; below half of it, up to 8."""
-_LONG_ROWS = 8192
+_FEW_ELEMENTS = 20 << 20
+"""Weights of no more elements run with 8 warps a multiprocessor: what a launch pays once is less then."""
+_FEW_ELEMENTS_FROM_5_ROWS = 12 << 20
+_FEW_TOKEN_ELEMENTS = 17_000
+"""Up to so many elements of x, two blocks of 8 warps share a multiprocessor and hide each other's ends; each
+of them needs its own copy of x."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,12 @@ class ClusterPlan:
     launch: Launch
     strips_each: int
     clusters_plus1: int
+    inverse_blocks: tuple[float, float]
+    segment_shift: int
     received_offset: int
     tokens_offset: int
     barriers_offset: int
+    finish_offset: int
     owners_offset: int
 
 
@@ -106,13 +109,18 @@ def plan_cluster(
     clusters = max(1, min(strips, card.multiprocessors * blocks_each // CLUSTER_BLOCKS))
     each, plus1 = divmod(strips, clusters)
     most = each + (plus1 > 0)
-    blocks = _divide_up(_divide_up(k, BLOCK_COLUMNS), CLUSTER_BLOCKS)
+    row_blocks = _divide_up(k, BLOCK_COLUMNS)
+    blocks = _divide_up(row_blocks, CLUSTER_BLOCKS)
+    other_blocks = row_blocks - blocks
     partial = (most + variant.warps) * variant.rows * BLOCK_ROWS * 4
     received = most * m * BLOCK_ROWS // CLUSTER_BLOCKS * 4
     received_offset = _align(partial)
     tokens_offset = _align(received_offset + received)
     barriers_offset = _align(tokens_offset + m * (blocks * BLOCK_COLUMNS * 2 + 16))
-    owners_offset = barriers_offset + 8 * (blocks + 1)
+    # One copy of x for each warp: of more columns than a block's where there are more blocks than warps.
+    segment_shift = (_divide_up(blocks, variant.warps) - 1).bit_length()
+    finish_offset = barriers_offset + 8 * (blocks + 1)
+    owners_offset = finish_offset + most * (BLOCK_ROWS // CLUSTER_BLOCKS) * 8
     total = owners_offset + 2 * most
     if total > card.shared_bytes // blocks_each:
         return None
@@ -124,25 +132,38 @@ def plan_cluster(
         cluster=CLUSTER_BLOCKS,
         overlaps_previous=True,
     )
-    return ClusterPlan(launch, each, plus1, received_offset, tokens_offset, barriers_offset, owners_offset)
+    return ClusterPlan(
+        launch,
+        each,
+        plus1,
+        (1 / blocks, 1 / other_blocks if other_blocks else 0.0),
+        segment_shift,
+        received_offset,
+        tokens_offset,
+        barriers_offset,
+        finish_offset,
+        owners_offset,
+    )
 
 
 def choose_cluster(m: int, n: int, k: int, card: Card) -> ClusterPlan | None:
     """The plan for M rows of x; None where the strip kernel has to run.
 
-    The limits are measured on an H200, on the shapes of benchmarks/results.
+    The limits are fitted to rows of 20 shapes and 1 to 16 rows of x, measured on an H200 with a development
+    build: on those, the choice takes 0.3 % longer than the best variant in the geometric mean up to 8 rows
+    of x, and 0.8 % above. The strip kernel was never faster.
     """
-    if m > CLUSTER_VARIANTS[-1].rows or (m > TOKEN_TILE and n * k < _SMALL_WEIGHT):
+    if m > CLUSTER_VARIANTS[-1].rows:
         return None
-    if m > TOKEN_TILE:
-        return plan_cluster(ClusterVariant(2, 16), m, n, k, card)
-    if m == 1 and k < _LONG_ROWS and _divide_up(n, BLOCK_ROWS) >= 4 * card.multiprocessors:
-        # Two small blocks on a multiprocessor hide each other's ends, if enough strips are left for each.
-        plan = plan_cluster(ClusterVariant(1, 8), m, n, k, card, 2)
+    few = _FEW_ELEMENTS if m <= TOKEN_TILE // 2 or m > TOKEN_TILE else _FEW_ELEMENTS_FROM_5_ROWS
+    tiles = _divide_up(m, TOKEN_TILE)
+    if n * k <= few:
+        return plan_cluster(ClusterVariant(tiles, 8), m, n, k, card)
+    if m <= TOKEN_TILE and m * k <= _FEW_TOKEN_ELEMENTS:
+        plan = plan_cluster(ClusterVariant(tiles, 8), m, n, k, card, 2)
         if plan is not None:
             return plan
-    few = n * k < _FEW_ELEMENTS and (m <= TOKEN_TILE // 2 or n * k < _FEW_ELEMENTS // 2)
-    return plan_cluster(ClusterVariant(1, 8 if few else 16), m, n, k, card)
+    return plan_cluster(ClusterVariant(tiles, 16), m, n, k, card)
 
 
 def _divide_up(value: int, divisor: int) -> int:

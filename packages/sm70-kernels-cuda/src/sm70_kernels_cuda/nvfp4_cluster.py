@@ -22,9 +22,12 @@ class ClusterArguments(ctypes.Structure):
         ("overlapped", ctypes.c_int),
         ("strips_each", ctypes.c_int),
         ("clusters_plus1", ctypes.c_int),
+        ("inverse_blocks", ctypes.c_float * 2),
+        ("segment_shift", ctypes.c_int),
         ("received_offset", ctypes.c_int),
         ("tokens_offset", ctypes.c_int),
         ("barriers_offset", ctypes.c_int),
+        ("finish_offset", ctypes.c_int),
         ("owners_offset", ctypes.c_int),
     )
 
@@ -67,6 +70,9 @@ class ClusterKernels:
         values.received_offset = plan.received_offset
         values.tokens_offset = plan.tokens_offset
         values.barriers_offset = plan.barriers_offset
+        values.finish_offset = plan.finish_offset
+        values.inverse_blocks[:] = plan.inverse_blocks
+        values.segment_shift = plan.segment_shift
         values.owners_offset = plan.owners_offset
         device = weight.device.index
         self._module.kernel(plan.launch.kernel).launch(plan.launch, _block, device, current_stream(device))

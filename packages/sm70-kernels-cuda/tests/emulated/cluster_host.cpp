@@ -16,4 +16,5 @@ using namespace sm70_emulator;
 
 RUN_CLUSTER(1, 8)
 RUN_CLUSTER(1, 16)
+RUN_CLUSTER(2, 8)
 RUN_CLUSTER(2, 16)

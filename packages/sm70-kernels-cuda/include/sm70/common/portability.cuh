@@ -91,9 +91,10 @@ template <class T>
 class SharedSpan {
  public:
   SM70_DEVICE SharedSpan(unsigned char* base, unsigned /* elements */) : data_(reinterpret_cast<T*>(base)) {}
-  SM70_DEVICE T load(unsigned index) const { return data_[index]; }
-  SM70_DEVICE void store(unsigned index, T value) const { data_[index] = value; }
-  SM70_DEVICE T* address(unsigned index) const { return data_ + index; }
+  // Signed indices, whose sums do not wrap: the constant part of one goes into the instruction.
+  SM70_DEVICE T load(int index) const { return data_[index]; }
+  SM70_DEVICE void store(int index, T value) const { data_[index] = value; }
+  SM70_DEVICE T* address(int index) const { return data_ + index; }
 
  private:
   T* data_;

@@ -18,8 +18,8 @@
 // memory and goes on; after the last one the block adds them in warp order, sends half of its sums to the peer block through
 // distributed shared memory, and finishes the other half with what the peer sent. All sums have a fixed order.
 //
-// x is copied into shared memory by the bulk copy engine, 256 columns to a barrier, so that a warp waits for the columns
-// that it needs next and no more. Weights do not depend on the kernel before (who writes them synchronizes): where the launch
+// x is copied into shared memory by the bulk copy engine, some columns to a barrier, so that a warp waits for those
+// that it needs next and not for all. Weights do not depend on the kernel before (who writes them synchronizes): where the launch
 // allows it, the first of them are loaded before that kernel has ended.
 #pragma once
 
@@ -43,10 +43,14 @@ struct ClusterArguments {
   int overlapped;      // whether the launch may start before the kernel before it has ended
   int strips_each;     // strips of a cluster
   int clusters_plus1;  // the first so many clusters have one strip more
+  // 1 / column blocks of the block of rank 0 and of rank 1, or 0: a division would stand before the first load.
+  float inverse_blocks[2];
+  int segment_shift;  // a barrier for x counts 2^segment_shift column blocks
   // Byte offsets in shared memory; partial sums begin at 0.
   int received_offset;
   int tokens_offset;
   int barriers_offset;
+  int finish_offset;
   int owners_offset;
 };
 
@@ -65,70 +69,94 @@ struct ClusterShare {
   int first_block;  // of 256 columns
   int blocks;
   int row_blocks;  // of the whole K
+  int rank;
 
-  SM70_DEVICE explicit ClusterShare(const ClusterArguments& args) {
+  SM70_DEVICE explicit ClusterShare(const ClusterArguments& args) : rank(static_cast<int>(cluster_rank())) {
     const int cluster = static_cast<int>(blockIdx.x) / kClusterBlocks;
     const int extra = cluster < args.clusters_plus1 ? cluster : args.clusters_plus1;
     first_strip = cluster * args.strips_each + extra;
     strips = args.strips_each + (cluster < args.clusters_plus1 ? 1 : 0);
     row_blocks = (args.k + nvfp4_block::kColumns - 1) / nvfp4_block::kColumns;
     const int half = (row_blocks + 1) / 2;
-    const bool second = cluster_rank() != 0;
-    first_block = second ? half : 0;
-    blocks = second ? row_blocks - half : half;
+    first_block = rank == 0 ? 0 : half;
+    blocks = rank == 0 ? half : row_blocks - half;
   }
 
   SM70_DEVICE int pairs() const { return strips * blocks; }
 };
 
-// A position in the block's (strip, column block) pairs, and the weights there.
-struct ClusterCursor {
-  const uint8_t* address;
+// A position in the block's (strip, column block) pairs.
+struct ClusterPosition {
   int strip;
   int block;
 
-  SM70_DEVICE ClusterCursor(const ClusterArguments& args, const ClusterShare& share, int pair)
-      : strip(share.blocks > 0 ? pair / share.blocks : 0), block(share.blocks > 0 ? pair % share.blocks : 0) {
-    const size_t row = static_cast<size_t>(share.first_strip + strip) * share.row_blocks;
-    address = args.weight + (row + share.first_block + block) * nvfp4_block::kBytes;
-  }
+  // The product is at least half an inverse away from the next integer, far more than it is off.
+  SM70_DEVICE ClusterPosition(const ClusterArguments& args, const ClusterShare& share, int pair)
+      : strip(static_cast<int>((static_cast<float>(pair) + 0.5f) *
+                               (share.rank == 0 ? args.inverse_blocks[0] : args.inverse_blocks[1]))),
+        block(pair - strip * share.blocks) {}
 
   SM70_DEVICE void advance(const ClusterShare& share) {
-    address += nvfp4_block::kBytes;
-    if (++block == share.blocks) {
-      block = 0;
-      ++strip;
-      address += static_cast<size_t>(share.row_blocks - share.blocks) * nvfp4_block::kBytes;
-    }
+    if (++block < share.blocks) return;
+    block = 0;
+    ++strip;
   }
 };
 
+// The weights from a position on.
+struct ClusterWeights {
+  nvfp4_block::LaneCursor cursor;
+  int block;  // of the position
+
+  SM70_DEVICE ClusterWeights(const ClusterArguments& args, const ClusterShare& share, const ClusterPosition& at,
+                             const AmpereAtom::Lane& lane)
+      : cursor(args.weight + first_block(share, at) * nvfp4_block::kBytes, lane.quad_lane, lane.row), block(at.block) {}
+
+  SM70_DEVICE void advance(const ClusterShare& share) {
+    const bool ends_strip = ++block == share.blocks;
+    cursor.advance(ends_strip ? share.row_blocks - share.blocks + 1 : 1);
+    if (ends_strip) block = 0;
+  }
+
+ private:
+  SM70_DEVICE static size_t first_block(const ClusterShare& share, const ClusterPosition& at) {
+    return static_cast<size_t>(share.first_strip + at.strip) * share.row_blocks + share.first_block + at.block;
+  }
+};
+
+constexpr int kBlockWords = nvfp4_block::kColumns * 2 / 16;  // of 16 bytes, of one token
+
 // x in shared memory: 512 bytes for each token and column block, rows 16 bytes apart from a multiple of 128. One barrier for
-// each column block, and one more for the sums that the peer sends.
+// each segment of column blocks, and one more for the sums that the peer sends.
 struct ClusterTokens {
   SharedSpan<uint4> words;
   SharedSpan<unsigned long long> barriers;
   int blocks;
+  int segment_shift;
+  int segments;
   int pitch;  // of a row, in 16-byte words
 
   SM70_DEVICE ClusterTokens(const ClusterArguments& args, const ClusterShare& share)
-      : words(dynamic_shared() + args.tokens_offset, args.m * (share.blocks * 32 + 1)),
+      : words(dynamic_shared() + args.tokens_offset, args.m * (share.blocks * kBlockWords + 1)),
         barriers(dynamic_shared() + args.barriers_offset, share.blocks + 1),
         blocks(share.blocks),
-        pitch(share.blocks * 32 + 1) {}
+        segment_shift(args.segment_shift),
+        segments((share.blocks + (1 << args.segment_shift) - 1) >> args.segment_shift),
+        pitch(share.blocks * kBlockWords + 1) {}
 
   // The peer may have another number of column blocks, and its barrier for sums must be in the same place as ours.
   SM70_DEVICE TransactionBarrier received() const { return TransactionBarrier(barriers, 0); }
-  SM70_DEVICE TransactionBarrier barrier(int block) const { return TransactionBarrier(barriers, 1 + block); }
+  SM70_DEVICE TransactionBarrier segment(int index) const { return TransactionBarrier(barriers, 1 + index); }
 
-  // Warp by warp: the barriers of the column blocks that the warp copies; warp 0 also has that of the peer's sums.
-  SM70_DEVICE void initialize(int warp, int warps, int lane, int received_bytes) const {
-    if (lane != 0) return;
+  SM70_DEVICE void wait_for_block(int block) const { segment(block >> segment_shift).wait(); }
+
+  // By one warp.
+  SM70_DEVICE void initialize(int lane, int received_bytes) const {
 #pragma unroll 1
-    for (int b = warp; b < blocks; b += warps) barrier(b).initialize();
-    if (warp == 0) received().initialize();
+    for (int s = lane; s < segments; s += 32) segment(s).initialize();
+    if (lane == 0) received().initialize();
     TransactionBarrier::make_visible();
-    if (warp == 0) received().expect(received_bytes);
+    if (lane == 0) received().expect(received_bytes);
   }
 
   // By one warp: zeros where the last column block lies beyond K. The layout's codes are zero there, and zero times what
@@ -136,21 +164,25 @@ struct ClusterTokens {
   SM70_DEVICE void clear_padding(const ClusterArguments& args, const ClusterShare& share, int lane) const {
     const int columns = blocks > 0 ? args.k - share.first_block * nvfp4_block::kColumns : 0;
 #pragma unroll 1
-    for (int word = columns / 8; word < blocks * 32; ++word) {
+    for (int word = columns / 8; word < blocks * kBlockWords; ++word) {
       if (lane < args.m) words.store(lane * pitch + word, make_uint4(0, 0, 0, 0));
     }
   }
 
-  // Starts the copies of every kWarps-th column block.
+  // Starts the copies of every kWarps-th segment.
   SM70_DEVICE void copy(const ClusterArguments& args, const ClusterShare& share, int warp, int warps, int lane) const {
+    const int last_block = share.first_block + blocks;
+    const int end = last_block == share.row_blocks ? args.k : last_block * nvfp4_block::kColumns;
 #pragma unroll 1
-    for (int b = warp; b < blocks; b += warps) {
-      const int column = (share.first_block + b) * nvfp4_block::kColumns;
-      const int columns = args.k - column < nvfp4_block::kColumns ? args.k - column : nvfp4_block::kColumns;
-      if (lane == 0) barrier(b).expect(args.m * columns * 2);
+    for (int s = warp; s < segments; s += warps) {
+      const int block = s << segment_shift;
+      const int column = (share.first_block + block) * nvfp4_block::kColumns;
+      const int most = nvfp4_block::kColumns << segment_shift;
+      const int columns = end - column < most ? end - column : most;
+      if (lane == 0) segment(s).expect(args.m * columns * 2);
       __syncwarp();
       if (lane < args.m) {
-        barrier(b).copy(words, lane * pitch + b * 32, args.x + static_cast<size_t>(lane) * args.k + column, columns * 2);
+        segment(s).copy(words, lane * pitch + block * kBlockWords, args.x + static_cast<size_t>(lane) * args.k + column, columns * 2);
       }
     }
   }
@@ -179,24 +211,42 @@ struct ClusterSums {
   }
 };
 
-// Multiplies one unit, and loads another one from `next` if there is more. With kAtOnce the load of `following` begins as a
-// whole, after the first chunk; without, `following` is the unit itself, and each part is replaced as soon as it has been used.
-template <bool kAtOnce, int kTokenTiles>
-SM70_DEVICE void multiply_unit(ClusterSums<kTokenTiles>& sums, nvfp4_block::Unit& unit, nvfp4_block::Unit& following,
-                               const uint8_t* next, bool more, const ClusterTokens& tokens,
-                               const int (&token_index)[kTokenTiles], int block, const AmpereAtom::Lane& lane) {
+// Where a lane reads x: the words of its tokens at the position's column block. Numbers that move, as those of LaneCursor do.
+template <int kTokenTiles>
+struct ClusterTokenCursor {
+  int word[kTokenTiles];
+
+  SM70_DEVICE ClusterTokenCursor(const ClusterArguments& args, const ClusterTokens& tokens, const ClusterPosition& at,
+                                 const AmpereAtom::Lane& lane) {
+#pragma unroll
+    for (int i = 0; i < kTokenTiles; ++i) {
+      const int token = i * 8 + lane.row;
+      word[i] = (token < args.m ? token : args.m - 1) * tokens.pitch + lane.quad_lane * 2 + at.block * kBlockWords;
+    }
+  }
+
+  SM70_DEVICE void advance(int blocks) {
+#pragma unroll
+    for (int i = 0; i < kTokenTiles; ++i) word[i] += blocks * kBlockWords;
+  }
+};
+
+// Multiplies one unit; each part is replaced by that of `next`, if there is more, as soon as it has been used.
+template <int kTokenTiles>
+SM70_DEVICE void multiply_unit(ClusterSums<kTokenTiles>& sums, nvfp4_block::Unit& unit, const nvfp4_block::LaneCursor& next,
+                               bool more, const SharedSpan<uint4>& tokens, const ClusterTokenCursor<kTokenTiles>& x_at) {
   nvfp4_block::ChunkScales scales[nvfp4_block::kChunks];
 #pragma unroll
   for (int c = 0; c < nvfp4_block::kChunks; ++c) scales[c] = nvfp4_block::chunk_scales(unit, c);
-  if (!kAtOnce && more) following.scales = nvfp4_block::load_scales(next, lane.quad_lane, lane.row);
+  if (more) unit.scales = next.load_scales();
 #pragma unroll
   for (int c = 0; c < nvfp4_block::kChunks; ++c) {
     uint4 x[kTokenTiles][2];
 #pragma unroll
     for (int i = 0; i < kTokenTiles; ++i) {
-      const int index = token_index[i] + block * 32 + c * 8;
-      x[i][0] = tokens.words.load(index);
-      x[i][1] = tokens.words.load(index + 1);
+      const int word = x_at.word[i] + c * (kBlockWords / nvfp4_block::kChunks);
+      x[i][0] = tokens.load(word);
+      x[i][1] = tokens.load(word + 1);
     }
     const uint4 atom = unit.atoms[c];
 #pragma unroll
@@ -210,8 +260,7 @@ SM70_DEVICE void multiply_unit(ClusterSums<kTokenTiles>& sums, nvfp4_block::Unit
                              nvfp4_block::atom_word(half, j % 2 * 2 + 1));
       }
     }
-    if (!kAtOnce && more) following.atoms[c] = nvfp4_block::load_atom(next, c, lane.quad_lane, lane.row);
-    if (kAtOnce && c == 0 && more) following = nvfp4_block::load_unit(next, lane.quad_lane, lane.row);
+    if (more) unit.atoms[c] = next.load_atom(c);
   }
 }
 
@@ -225,131 +274,176 @@ struct StripOwners {
         last(dynamic_shared() + args.owners_offset + share.strips, share.strips) {}
 };
 
-// Four outputs of a block: a strip, a token, and half of the 8 rows of the strip that the block finishes. The block of rank r
-// finishes rows 8 r to 8 r + 7, and sends the sums of the other ones to its peer.
-struct ClusterOutput {
-  int strip;
-  int token;
-  int row;  // of the rank's eight, the first
+constexpr int kFinishedRows = nvfp4_block::kRows / kClusterBlocks;
 
-  SM70_DEVICE ClusterOutput(int index, int m) : strip(index / 2 / m), token(index / 2 % m), row(index % 2 * 4) {}
+// What finishes the columns of y: the block of rank r has rows 8 r to 8 r + 7 of every strip. A thread loads its part while
+// the weights are multiplied.
+template <int kThreads>
+class ClusterFinish {
+ public:
+  SM70_DEVICE ClusterFinish(const ClusterArguments& args, const ClusterShare& share)
+      : span_(dynamic_shared() + args.finish_offset, share.strips * kFinishedRows),
+        count_(share.strips * kFinishedRows),
+        column_(share.first_strip * nvfp4_block::kRows + share.rank * kFinishedRows),
+        own_(load(args, static_cast<int>(threadIdx.x))) {}
+
+  // Before a barrier of the block, then `at`.
+  SM70_DEVICE void share_with_block(const ClusterArguments& args) const {
+    const int thread = static_cast<int>(threadIdx.x);
+    if (thread < count_) span_.store(thread, make_float2(own_.factor, own_.bias));
+#pragma unroll 1
+    for (int i = thread + kThreads; i < count_; i += kThreads) {
+      const Finish finish = load(args, i);
+      span_.store(i, make_float2(finish.factor, finish.bias));
+    }
+  }
+
+  SM70_DEVICE Finish at(int strip, int row) const {
+    const float2 both = span_.load(strip * kFinishedRows + row);
+    return {both.x, both.y};
+  }
+
+ private:
+  SM70_DEVICE Finish load(const ClusterArguments& args, int i) const {
+    if (i >= count_) return {};
+    return load_finish(args, column_ + i / kFinishedRows * nvfp4_block::kRows + i % kFinishedRows);
+  }
+
+  SharedSpan<float2> span_;
+  int count_;
+  int column_;  // of y, the first
+  Finish own_;
+};
+
+// The outputs of a thread: four of the rows that a block finishes, of every kStep-th strip, for one token.
+template <int kTokenTiles, int kThreads>
+struct ClusterOutput {
+  static constexpr int kQuads = kFinishedRows / 4;
+  static constexpr int kThreadsOfStrip = kTokenTiles * 8 * kQuads;
+  static constexpr int kStep = kThreads / kThreadsOfStrip;
+
+  int strip = static_cast<int>(threadIdx.x) / kThreadsOfStrip;  // the first
+  int token = static_cast<int>(threadIdx.x) / kQuads % (kTokenTiles * 8);
+  int row = static_cast<int>(threadIdx.x) % kQuads * 4;
 };
 
 // Sums of four rows over the warps that worked on a strip, in warp order. Slot strip + warp belongs to one warp and strip only,
 // because along a block's pairs either the warp or the strip moves on.
 template <int kTokenTiles>
-SM70_DEVICE float4 strip_sum(const SharedSpan<float4>& partial, const StripOwners& owners, const ClusterOutput& out, int row) {
-  const int index = out.token / 8 * 128 + sum_index(out.token % 8, row);
-  const int last = owners.last.load(out.strip);
+SM70_DEVICE float4 strip_sum(const SharedSpan<float4>& partial, const StripOwners& owners, int strip, int token, int row) {
+  const int index = token / 8 * 128 + sum_index(token % 8, row);
+  const int last = owners.last.load(strip);
   float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll 1
-  for (int w = owners.first.load(out.strip); w <= last; ++w) {
-    sum = add(sum, partial.load(((out.strip + w) * ClusterSums<kTokenTiles>::kFloats + index) / 4));
+  for (int w = owners.first.load(strip); w <= last; ++w) {
+    sum = add(sum, partial.load(((strip + w) * ClusterSums<kTokenTiles>::kFloats + index) / 4));
   }
   return sum;
 }
 
 template <int kTokenTiles, int kWarps>
 SM70_DEVICE void finish_cluster(const ClusterArguments& args, const ClusterShare& share, const StripOwners& owners,
-                                const ClusterTokens& tokens) {
-  const int quads = share.strips * args.m * 2;
-  const int rank = static_cast<int>(cluster_rank());
+                                const ClusterTokens& tokens, const ClusterFinish<kWarps * 32>& finish) {
+  using Output = ClusterOutput<kTokenTiles, kWarps * 32>;
+  const Output out;
   const SharedSpan<float4> partial(dynamic_shared(), (share.strips + kWarps) * ClusterSums<kTokenTiles>::kFloats / 4);
-  const SharedSpan<float4> received(dynamic_shared() + args.received_offset, quads);
+  const SharedSpan<float4> received(dynamic_shared() + args.received_offset, share.strips * args.m * Output::kQuads);
   const bool any = share.blocks > 0;  // with one column block the second half of K is empty
-  const float4 nothing = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  const int strips = out.token < args.m ? share.strips : 0;
+  const auto place = [&](int strip) { return (strip * args.m + out.token) * Output::kQuads + out.row / 4; };
+  const auto sum_for = [&](int strip, int rank) {
+    if (!any) return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    return strip_sum<kTokenTiles>(partial, owners, strip, out.token, rank * kFinishedRows + out.row);
+  };
+  const int peer = 1 - share.rank;
   cluster_wait();  // the peer has started
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < quads; i += kWarps * 32) {
-    const ClusterOutput out(i, args.m);
-    const float4 sum = any ? strip_sum<kTokenTiles>(partial, owners, out, (1 - rank) * 8 + out.row) : nothing;
-    tokens.received().send(received, i, sum, 1 - rank);
+  for (int s = out.strip; s < strips; s += Output::kStep) {
+    tokens.received().send(received, place(s), sum_for(s, peer), static_cast<unsigned>(peer));
   }
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < quads; i += kWarps * 32) {
-    const ClusterOutput out(i, args.m);
-    const int row = rank * 8 + out.row;
-    const float4 sum = any ? strip_sum<kTokenTiles>(partial, owners, out, row) : nothing;
+  for (int s = out.strip; s < strips; s += Output::kStep) {
+    const float4 own = sum_for(s, share.rank);
     tokens.received().wait();
-    write_quad(args, out.token, (share.first_strip + out.strip) * nvfp4_block::kRows + row, add(sum, received.load(i)));
+    const float4 sum = add(own, received.load(place(s)));
+    const float sums[4] = {sum.x, sum.y, sum.z, sum.w};
+    __half results[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) results[i] = finish.at(s, out.row + i).result(sums[i]);
+    const int n = (share.first_strip + s) * nvfp4_block::kRows + share.rank * kFinishedRows + out.row;
+    store_quad(args, out.token, n, results);
   }
   // Nobody leaves before the peer's sums are here: they are written to this block's memory.
   tokens.received().wait();
 }
 
-// Each warp has registers for two units. With one token tile two units are always on their way: that is measured to be worth
-// more than what it costs, namely that loads under way together share one scoreboard, so that a wait for the oldest is a wait
-// for all. With two token tiles a warp works longer on a unit, and one on its way is enough.
+// The pairs of one warp, one contiguous part. Where there are fewer pairs than warps, the first so many have one each.
+template <int kWarps>
+struct WarpPart {
+  int begin;
+  int units;
+
+  SM70_DEVICE WarpPart(int warp, int pairs)
+      : begin(pairs < kWarps ? warp : pairs * warp / kWarps),
+        units(pairs < kWarps ? (warp < pairs ? 1 : 0) : pairs * (warp + 1) / kWarps - begin) {}
+};
+
+// A warp has one unit in registers, each part of which is replaced as soon as it has been used; a second one on its way was
+// slower on an H200. What comes before the first loads is paid by every launch: no division, and the barriers are one warp's work.
 template <int kTokenTiles, int kWarps>
 SM70_DEVICE void cluster_nvfp4(const ClusterArguments& args) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane_index = static_cast<int>(threadIdx.x) % 32;
   const AmpereAtom::Lane lane(lane_index);
   const ClusterShare share(args);
-  const int pairs = share.pairs();
-  const int parts = pairs < kWarps ? pairs : kWarps;  // no part is empty; warps beyond have none
-  const int begin = warp < parts ? pairs * warp / parts : 0;
-  const int units = warp < parts ? pairs * (warp + 1) / parts - begin : 0;
+  const WarpPart<kWarps> part(warp, share.pairs());
 
   const ClusterTokens tokens(args, share);
-  tokens.initialize(warp, kWarps, lane_index, share.strips * args.m * 8 * 4);
-  ClusterCursor at(args, share, begin);
-  ClusterCursor next = at;
-  constexpr bool kAtOnce = kTokenTiles > 1;
-  constexpr int kAhead = kAtOnce ? 1 : 2;  // units that are loaded before one is multiplied
-  nvfp4_block::Unit ring[2];
+  if (warp == 0) tokens.initialize(lane_index, share.strips * args.m * kFinishedRows * 4);
+  ClusterPosition at(args, share, part.begin);
+  ClusterWeights next(args, share, at, lane);
+  nvfp4_block::Unit unit;
   // The memory system answers in order of asking, more or less: without an overlap x comes first, or every warp would wait
   // for it behind all the weights. With one, x is not there yet, and the first weights fill the time.
-  auto load_next = [&](int d) {
-    if (d >= units) return;
-    ring[d] = nvfp4_block::load_unit(next.address, lane.quad_lane, lane.row);
+  const auto load_first = [&] {
+    if (part.units == 0) return;
+    unit = next.cursor.load_unit();
     next.advance(share);
   };
-  if (args.overlapped) load_next(0);
-  prefetch_factors(args, share.first_strip * nvfp4_block::kRows, share.strips * nvfp4_block::kRows);
-  wait_for_previous_kernel();
-  tokens.copy(args, share, warp, kWarps, lane_index);
-  if (!args.overlapped) load_next(0);
-#pragma unroll
-  for (int d = 1; d < kAhead; ++d) load_next(d);
-  allow_next_kernel();
+  if (args.overlapped) load_first();
+  const ClusterFinish<kWarps * 32> finish(args, share);
   if (warp == kWarps - 1) tokens.clear_padding(args, share, lane_index);
+  allow_next_kernel();
+  wait_for_previous_kernel();
+  __syncthreads();  // the barriers are there
   cluster_arrive();
-  __syncthreads();
+  tokens.copy(args, share, warp, kWarps, lane_index);
+  if (!args.overlapped) load_first();
 
-  int token_index[kTokenTiles];
-#pragma unroll
-  for (int i = 0; i < kTokenTiles; ++i) {
-    const int token = i * 8 + lane.row;
-    token_index[i] = (token < args.m ? token : args.m - 1) * tokens.pitch + lane.quad_lane * 2;
-  }
+  ClusterTokenCursor<kTokenTiles> x_at(args, tokens, at, lane);
   const SharedSpan<float> partial(dynamic_shared(), (share.strips + kWarps) * ClusterSums<kTokenTiles>::kFloats);
   const StripOwners owners(args, share);
   ClusterSums<kTokenTiles> sums;
   bool whole = at.block == 0;  // this warp began the strip it is in
-  for (int i = 0; i < units; i += 2) {
-#pragma unroll
-    for (int d = 0; d < 2; ++d) {
-      if (i + d >= units) break;
-      const bool more = i + d + kAhead < units;
-      if (i + d < share.blocks) tokens.barrier(at.block).wait();
-      nvfp4_block::Unit& following = ring[kAtOnce ? 1 - d : d];
-      multiply_unit<kAtOnce>(sums, ring[d], following, next.address, more, tokens, token_index, at.block, lane);
-      if (more) next.advance(share);
-      const int strip = at.strip;
-      at.advance(share);
-      if (at.strip != strip || i + d + 1 == units) {
-        sums.flush(partial, strip + warp, lane);
-        if (lane_index == 0) {
-          if (whole) owners.first.store(strip, static_cast<uint8_t>(warp));
-          if (at.strip != strip) owners.last.store(strip, static_cast<uint8_t>(warp));
-        }
-        whole = true;
-      }
+  for (int i = 0; i < part.units; ++i) {
+    const bool more = i + 1 < part.units;
+    if (i < share.blocks) tokens.wait_for_block(at.block);
+    multiply_unit(sums, unit, next.cursor, more, tokens.words, x_at);
+    if (more) next.advance(share);
+    const int strip = at.strip;
+    at.advance(share);
+    x_at.advance(at.strip == strip ? 1 : 1 - share.blocks);
+    if (at.strip == strip && more) continue;
+    sums.flush(partial, strip + warp, lane);
+    if (lane_index == 0) {
+      if (whole) owners.first.store(strip, static_cast<uint8_t>(warp));
+      if (at.strip != strip) owners.last.store(strip, static_cast<uint8_t>(warp));
     }
+    whole = true;
   }
+  finish.share_with_block(args);
   __syncthreads();
-  finish_cluster<kTokenTiles, kWarps>(args, share, owners, tokens);
+  finish_cluster<kTokenTiles, kWarps>(args, share, owners, tokens, finish);
 }
 
 }  // namespace sm70

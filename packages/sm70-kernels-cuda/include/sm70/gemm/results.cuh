@@ -20,18 +20,24 @@ SM70_DEVICE void prefetch_factors(const Arguments& args, int n, int columns) {
   if (args.bias != nullptr) prefetch_by_block(args.bias + n, count);
 }
 
-// y[token][n .. n + 3] = sum * row_factor + bias, as far as y has those columns; n is a multiple of 4.
+// What turns the sum of a column of y into its value; zeros where y has no such column.
+struct Finish {
+  float factor = 0.0f;
+  float bias = 0.0f;
+
+  SM70_DEVICE __half result(float sum) const { return __float2half_rn(sum * factor + bias); }
+};
+
 template <class Arguments>
-SM70_DEVICE void write_quad(const Arguments& args, int token, int n, const float4& sum) {
-  const float sums[4] = {sum.x, sum.y, sum.z, sum.w};
-  __half results[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    results[i] = __float2half_rn(0.0f);
-    if (n + i >= args.n) continue;
-    const float bias = args.bias != nullptr ? __half2float(load_global(args.bias + n + i)) : 0.0f;
-    results[i] = __float2half_rn(sums[i] * (nvfp4_block::kUnscale * load_global(args.row_factor + n + i)) + bias);
-  }
+SM70_DEVICE Finish load_finish(const Arguments& args, int n) {
+  if (n >= args.n) return {};
+  const float bias = args.bias != nullptr ? __half2float(load_global(args.bias + n)) : 0.0f;
+  return {nvfp4_block::kUnscale * load_global(args.row_factor + n), bias};
+}
+
+// y[token][n .. n + 3], as far as y has those columns; n is a multiple of 4.
+template <class Arguments>
+SM70_DEVICE void store_quad(const Arguments& args, int token, int n, const __half (&results)[4]) {
   __half* y = args.y + static_cast<size_t>(token) * args.n + n;
   if (args.n % 4 == 0) {  // then every row of y begins at a multiple of 8 bytes
     const uint2 words = make_uint2(pack_half2(__halves2half2(results[0], results[1])),
@@ -43,6 +49,16 @@ SM70_DEVICE void write_quad(const Arguments& args, int token, int n, const float
   for (int i = 0; i < 4; ++i) {
     if (n + i < args.n) store_global(y + i, results[i]);
   }
+}
+
+// The same, of their sums.
+template <class Arguments>
+SM70_DEVICE void write_quad(const Arguments& args, int token, int n, const float4& sum) {
+  const float sums[4] = {sum.x, sum.y, sum.z, sum.w};
+  __half results[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) results[i] = load_finish(args, n + i).result(sums[i]);
+  store_quad(args, token, n, results);
 }
 
 }  // namespace sm70

@@ -180,28 +180,29 @@ struct Part {
 // a wait for all: so all of a block start at once, right after the first use of the one before.
 template <class Shape>
 struct WeightStream {
-  Part<Shape> parts[Shape::kLoads];
-  const uint8_t* next;
   int first;  // chunk
+  nvfp4_block::LaneCursor next;
+  Part<Shape> parts[Shape::kLoads];
 
-  SM70_DEVICE WeightStream(const WarpgroupArguments& args, const Place<Shape>& place, const AmpereAtom::Lane& lane) {
-    const int warp = static_cast<int>(threadIdx.x) / 32;
-    first = Shape::kSplit == 1 ? 0 : warp / Shape::kRowWarps;
-    // A strip may end beyond the last tile: read a valid one, drop its result.
-    const int tiles = (args.n + nvfp4_block::kRows - 1) / nvfp4_block::kRows;
-    const int wanted = place.column / nvfp4_block::kRows + warp % Shape::kRowWarps;
-    const size_t tile = static_cast<size_t>(wanted < tiles ? wanted : tiles - 1);
-    next = args.weight + (tile * place.row_blocks + place.first_block) * nvfp4_block::kBytes;
-    load(0, lane);  // a block has at least one
+  SM70_DEVICE WeightStream(const WarpgroupArguments& args, const Place<Shape>& place, const AmpereAtom::Lane& lane)
+      : first(Shape::kSplit == 1 ? 0 : static_cast<int>(threadIdx.x) / 32 / Shape::kRowWarps),
+        next(first_block(args, place), lane.quad_lane, lane.row, first) {
+    load(0);  // a block has at least one
   }
 
-  SM70_DEVICE void load(int to, const AmpereAtom::Lane& lane) {
+  SM70_DEVICE static const uint8_t* first_block(const WarpgroupArguments& args, const Place<Shape>& place) {
+    // A strip may end beyond the last tile: read a valid one, drop its result.
+    const int tiles = (args.n + nvfp4_block::kRows - 1) / nvfp4_block::kRows;
+    const int wanted = place.column / nvfp4_block::kRows + static_cast<int>(threadIdx.x) / 32 % Shape::kRowWarps;
+    const size_t tile = static_cast<size_t>(wanted < tiles ? wanted : tiles - 1);
+    return args.weight + (tile * place.row_blocks + place.first_block) * nvfp4_block::kBytes;
+  }
+
+  SM70_DEVICE void load(int to) {
 #pragma unroll
-    for (int step = 0; step < Shape::kSteps; ++step) {
-      parts[to].atoms[step] = nvfp4_block::load_atom(next, first + step * Shape::kSplit, lane.quad_lane, lane.row);
-    }
-    parts[to].scales = nvfp4_block::load_scales(next, lane.quad_lane, lane.row);
-    next += nvfp4_block::kBytes;
+    for (int step = 0; step < Shape::kSteps; ++step) parts[to].atoms[step] = next.load_atom(step * Shape::kSplit);
+    parts[to].scales = next.load_scales();
+    next.advance(1);
   }
 
   // The scales with this warp's first chunk in front.
@@ -384,13 +385,13 @@ SM70_DEVICE void warpgroup_nvfp4(const WarpgroupArguments& args) {
         warpgroup::Chunk& chunk = chunks[step % kLoads];
         const nvfp4_block::ChunkScales factors = nvfp4_block::E4M3Group16::chunk(scales, step * kSplit);
         chunk = warpgroup::decode_chunk(weight.parts[d].atoms[step], factors);
-        if (kLoads == 1 && step == Shape::kSteps - 1 && more) weight.load(0, lane);
+        if (kLoads == 1 && step == Shape::kSteps - 1 && more) weight.load(0);
         if (begins_stage) ring.full(at.stage).wait(at.parity);
         const int chunk_of_stage = weight.first + step % Shape::kStageSteps * kSplit;
         const int index = at.stage * Shape::kStageWords + chunk_of_stage * Shape::kChunkWords;
         warpgroup::begin_products(sums, chunk, ring.words, index);
         warpgroup_wait<kLoads - 1>();  // for the products whose registers the next chunk takes
-        if (kLoads == 2 && step == 0 && more) weight.load(1 - d, lane);
+        if (kLoads == 2 && step == 0 && more) weight.load(1 - d);
         const int stage = (b + d) * Shape::kStages + step / Shape::kStageSteps;
         if (begins_stage && stage > 0) ring.release(at.stage == 0 ? ring.stages - 1 : at.stage - 1);
         if (step % Shape::kStageSteps == Shape::kStageSteps / 2 && stage > 1) {
