@@ -50,7 +50,7 @@ Choice = Callable[[int, int, int, bool], launch.Variant | GeneralVariant]
 """From M, N, K and whether a QPN2 kernel may run to the variant that runs."""
 
 
-class Nvfp4Kernels(LinearKernels):
+class Nvfp4Kernels(LinearKernels[launch.Variant]):
     """The kernels of a loaded binary for one layout and one tensor-core atom.
 
     `prepare` and `run` are those of the strip kernels.

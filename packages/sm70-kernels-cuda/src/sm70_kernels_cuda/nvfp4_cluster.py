@@ -29,7 +29,7 @@ class ClusterArguments(ctypes.Structure):
     )
 
 
-class ClusterKernels(LinearKernels):
+class ClusterKernels(LinearKernels[ClusterPlan]):
     """The cluster kernels of a loaded binary on one kind of card."""
 
     def __init__(self, module: Module, card: Card) -> None:

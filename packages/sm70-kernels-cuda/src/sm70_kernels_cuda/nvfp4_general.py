@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sm70_kernels_cuda.operands import Product
 
 
-class GeneralKernels(LinearKernels):
+class GeneralKernels(LinearKernels[GeneralVariant]):
     """The general kernels of a loaded binary, for one tensor-core atom; no scratch memory is used."""
 
     def __init__(self, module: Module, atom: Atom) -> None:

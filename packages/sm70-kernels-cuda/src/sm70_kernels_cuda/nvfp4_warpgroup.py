@@ -13,6 +13,7 @@ from sm70_kernels_cuda.driver import Module, PreparedLaunch
 from sm70_kernels_cuda.launch_warpgroup import (
     MOST_SPLIT,
     WARPGROUP_VARIANTS,
+    WarpgroupPlan,
     choose_warpgroup,
     plan_warpgroup,
 )
@@ -22,7 +23,6 @@ from sm70_kernels_cuda.torch_internals import empty_strided
 
 if TYPE_CHECKING:
     from sm70_kernels_cuda.launch_cluster import Card
-    from sm70_kernels_cuda.launch_warpgroup import WarpgroupPlan
     from sm70_kernels_cuda.operands import Product
 
 
@@ -53,7 +53,7 @@ class PackTokensArguments(ctypes.Structure):
 _PACK_ADDRESSES = 2
 
 
-class WarpgroupKernels(LinearKernels):
+class WarpgroupKernels(LinearKernels[WarpgroupPlan]):
     """The warpgroup kernels of a loaded binary on one kind of card."""
 
     def __init__(self, module: Module, card: Card) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sm70_kernels_cuda.torch_internals import current_stream
 
@@ -38,18 +38,22 @@ x is contiguous and 16-byte aligned, the device current. It belongs to the threa
 """
 
 
-class LinearKernels:
+Chosen = TypeVar("Chosen")
+"""What says which kernel of a family runs: its variant, or its plan for given sizes."""
+
+
+class LinearKernels(Generic[Chosen]):
     """Kernels of one family in a loaded binary, callable on torch tensors.
 
     Every call enqueues on the current stream of its tensors' device, which must be the current device.
     Nothing is kept between calls: scratch belongs to the invocation.
     """
 
-    def prepare(self, chosen: Any, m: int, n: int, k: int, device: int) -> Product:  # noqa: ANN401
+    def prepare(self, chosen: Chosen, m: int, n: int, k: int, device: int) -> Product:
         """Settle everything but the operands.
 
         Args:
-            chosen: The family's variant, or its plan for these sizes.
+            chosen: Which kernel.
             m: Rows of x, 1 or more.
             n: Output features.
             k: Input features.
@@ -62,7 +66,7 @@ class LinearKernels:
 
     def run(
         self,
-        chosen: Any,  # noqa: ANN401 - each family has its own
+        chosen: Chosen,
         x: Tensor,
         weight: Tensor,
         row_factor: Tensor,
@@ -72,7 +76,7 @@ class LinearKernels:
         """Prepare and enqueue one product.
 
         Args:
-            chosen: The family's variant, or its plan for these sizes.
+            chosen: Which kernel.
             x: FP16 [..., K], contiguous and 16-byte aligned.
             weight: uint8, in the layout of these kernels.
             row_factor: float32 [N].
