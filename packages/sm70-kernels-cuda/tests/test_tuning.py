@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pytest
-import torch
 
+from fake_driver import FakeDriver
 from sm70_kernels_cuda import nvfp4, nvfp4_general
 from sm70_kernels_cuda.choice import choose_linear
 from sm70_kernels_cuda.kernel_set import KERNEL_SETS, KernelSet
@@ -36,9 +35,6 @@ from sm70_kernels_cuda.tuning.table import (
     to_text,
 )
 from sm70_policy.errors import SettingsError
-
-if TYPE_CHECKING:
-    from sm70_kernels_cuda.driver import Module
 
 V100 = Card(80, 96 * 1024)
 T4 = Card(40, 64 * 1024)
@@ -221,23 +217,16 @@ def test_missing_keys_and_text_that_is_no_json_are_refused() -> None:
 def test_the_operators_kernels_launch_what_is_chosen(
     m: int, qpn2: bool, kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a card: the module only notes what it is asked to launch."""
-    launched: list[str] = []
-    module = SimpleNamespace(
-        kernel=lambda name: SimpleNamespace(launch=lambda plan, *rest: launched.append(plan.kernel))
-    )
-    for user in (nvfp4, nvfp4_general):
-        monkeypatch.setattr(user, "current_stream", lambda device: 0)
-    general = nvfp4_general.GeneralKernels(cast("Module", module), VOLTA_ATOM)
+    fake = FakeDriver()
+    module = fake.install(monkeypatch)
     kernels = nvfp4.Nvfp4Kernels(
-        cast("Module", module),
+        module,
         VOLTA_ATOM,
-        general,
+        nvfp4_general.GeneralKernels(module, VOLTA_ATOM),
         lambda m, n, k, qpn2: choose_linear(
             m, n, k, qpn2, sm_number=70, atom=VOLTA_ATOM, card=V100, tuning=NO_ROWS
         ),
     )
-    x, y = torch.zeros(m, 4096, dtype=torch.float16), torch.zeros(m, 4096, dtype=torch.float16)
-    kernels.linear(x, torch.zeros(16, dtype=torch.uint8), torch.ones(4096), None, y, qpn2=qpn2)
-    assert len(launched) == 1
-    assert launched[0].startswith(kernel)
+    kernels.prepare_linear(m, 4096, 4096, 0, qpn2=qpn2)(0, 1, 2, 3, 4, 5)
+    assert len(fake.launched) == 1
+    assert fake.launched[0].kernel.startswith(kernel)

@@ -1,13 +1,15 @@
 """The CUDA driver by ctypes: load a fat binary once, launch its kernels on any device from any thread.
 
 Kernels are held as `CUkernel` handles, which belong to no context, so one handle serves every device. The
-host side of a launch is one foreign call; its argument block is reused by the calling thread.
+host side of a repeated launch is a `PreparedLaunch`: addresses are packed into its arguments, then one
+foreign call.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import struct
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -61,7 +63,6 @@ def _driver() -> _Driver:
             )
         ) from error
     driver = _Driver(library)
-    library.cuLaunchKernelEx.argtypes = [ctypes.c_void_p] * 4
     driver.check(library.cuInit(0), "cuInit")
     return driver
 
@@ -107,33 +108,10 @@ class Kernel:
 
     def __init__(self, name: str, handle: ctypes.c_void_p) -> None:
         """Keep the handle; `Module.kernel` is the way to get one."""
-        self._name = name
-        self._handle = handle
+        self.name = name
+        self.handle = handle
         self._shared_allowed: dict[int, int] = {}
-
-    def launch(self, launch: Launch, arguments: ArgumentBlock, device: int, stream: int) -> None:
-        """Enqueue the kernel.
-
-        Args:
-            launch: Grid, threads and shared memory.
-            arguments: The kernel's one argument, a structure.
-            device: CUDA device index; its context must be current, or none at all.
-            stream: Raw stream handle.
-
-        Raises:
-            DriverError: The driver refuses the launch.
-        """
-        driver = _driver()
-        if launch.shared_bytes > _SHARED_BYTES_FOR_ALL:
-            self._allow_shared(driver, launch.shared_bytes, device)
-        config = _config.fill(launch, stream)
-        for attempt in range(2):
-            result = driver.library.cuLaunchKernelEx(config, self._handle, arguments.pointers, None)
-            # A thread that has not touched CUDA yet has no context: give it the device's own, once.
-            if result != _INVALID_CONTEXT or attempt:
-                break
-            _set_primary_context(driver, device)
-        driver.check(result, f"launch of {self._name} with grid {launch.grid} on device {device}")
+        self._lock = threading.Lock()
 
     def resident_clusters(self, launch: Launch, device: int) -> int:
         """Clusters of a launch that the device can run at once: its processing clusters are not all alike.
@@ -147,32 +125,43 @@ class Kernel:
         """
         driver = _driver()
         _set_primary_context(driver, device)
-        self._allow_shared(driver, launch.shared_bytes, device)
+        self.allow_shared(launch.shared_bytes, device)
         function, count = ctypes.c_void_p(), ctypes.c_int()
         driver.check(
-            driver.library.cuKernelGetFunction(ctypes.byref(function), self._handle),
-            f"cuKernelGetFunction({self._name})",
+            driver.library.cuKernelGetFunction(ctypes.byref(function), self.handle),
+            f"cuKernelGetFunction({self.name})",
         )
-        config = ctypes.c_void_p(_config.fill(launch, 0))
+        config = _Configuration.of(launch)
         driver.check(
-            driver.library.cuOccupancyMaxActiveClusters(ctypes.byref(count), function, config),
-            f"cuOccupancyMaxActiveClusters({self._name})",
+            driver.library.cuOccupancyMaxActiveClusters(ctypes.byref(count), function, ctypes.byref(config)),
+            f"cuOccupancyMaxActiveClusters({self.name})",
         )
         return count.value
 
-    def _allow_shared(self, driver: _Driver, shared_bytes: int, device: int) -> None:
-        """Ask once a device for more shared memory than every kernel may have."""
-        if self._shared_allowed.get(device, 0) >= shared_bytes:
-            return
-        handle = ctypes.c_int()
-        driver.check(driver.library.cuDeviceGet(ctypes.byref(handle), device), f"cuDeviceGet({device})")
-        driver.check(
-            driver.library.cuKernelSetAttribute(
-                _MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes, self._handle, handle
-            ),
-            f"{shared_bytes} bytes of shared memory for {self._name}",
-        )
-        self._shared_allowed[device] = shared_bytes
+    def allow_shared(self, shared_bytes: int, device: int) -> None:
+        """Ask a device for more shared memory than every kernel may have; what was allowed stays allowed.
+
+        Args:
+            shared_bytes: Dynamic shared memory of a block.
+            device: CUDA device index.
+
+        Raises:
+            DriverError: The device has less.
+        """
+        # Two threads that ask for different sizes must not leave the smaller one behind.
+        with self._lock:
+            if shared_bytes <= self._shared_allowed.get(device, _SHARED_BYTES_FOR_ALL):
+                return
+            driver = _driver()
+            handle = ctypes.c_int()
+            driver.check(driver.library.cuDeviceGet(ctypes.byref(handle), device), f"cuDeviceGet({device})")
+            driver.check(
+                driver.library.cuKernelSetAttribute(
+                    _MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes, self.handle, handle
+                ),
+                f"{shared_bytes} bytes of shared memory for {self.name}",
+            )
+            self._shared_allowed[device] = shared_bytes
 
 
 class _AttributeValue(ctypes.Union):
@@ -202,45 +191,96 @@ class _LaunchConfig(ctypes.Structure):
     )
 
 
-class _ReusedConfig(threading.local):
-    """The launch configuration of the calling thread."""
+class _Configuration(ctypes.Structure):
+    """A launch configuration and the attributes that it points to."""
 
-    def __init__(self) -> None:
-        self._attributes = (_Attribute * 2)()
-        self._config = _LaunchConfig()
-        self._config.grid[2] = self._config.block[1] = self._config.block[2] = 1
-        self._config.attributes = ctypes.addressof(self._attributes)
-        self._address = ctypes.addressof(self._config)
+    _fields_ = (("config", _LaunchConfig), ("attributes", _Attribute * 2))
 
-    def fill(self, launch: Launch, stream: int) -> int:
-        """Return the address of a configuration for `launch` on `stream`."""
-        config = self._config
-        config.grid[0], config.grid[1] = launch.grid
-        config.block[0] = launch.threads
+    @classmethod
+    def of(cls, launch: Launch) -> _Configuration:
+        """A configuration for `launch` on the default stream."""
+        made = cls()
+        config = made.config
+        config.grid[:] = (*launch.grid, 1)
+        config.block[:] = (launch.threads, 1, 1)
         config.shared_bytes = launch.shared_bytes
-        config.stream = stream
-        count = 0
+        config.attributes = ctypes.addressof(made) + cls.attributes.offset
         if launch.cluster > 1:
-            self._attributes[0].id = _CLUSTER_DIMENSION
-            self._attributes[0].value.cluster[:] = (launch.cluster, 1, 1)
-            count = 1
+            attribute = made.attributes[config.attribute_count]
+            attribute.id = _CLUSTER_DIMENSION
+            attribute.value.cluster[:] = (launch.cluster, 1, 1)
+            config.attribute_count += 1
         if launch.overlaps_previous:
-            self._attributes[count].id = _PROGRAMMATIC_STREAM_SERIALIZATION
-            self._attributes[count].value.programmatic_serialization = 1
-            count += 1
-        config.attribute_count = count
-        return self._address
+            attribute = made.attributes[config.attribute_count]
+            attribute.id = _PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmatic_serialization = 1
+            config.attribute_count += 1
+        return made
 
 
-_config = _ReusedConfig()
+class PreparedLaunch:
+    """A launch of one kernel on one device, but for the stream and the addresses it works on.
 
+    Its memory is filled anew by each call, so it belongs to one thread. The driver copies what it is given
+    before it returns.
+    """
 
-def current_stream(device: int) -> int:
-    """Raw handle of torch's current stream on a device."""
-    import torch
+    __slots__ = ("_arguments", "_config", "_device", "_foreign", "_kernel", "_launch", "_pack", "_stream")
 
-    # What Inductor's generated code calls; torch.cuda.current_stream builds an object first, for 4 us.
-    return int(torch._C._cuda_getCurrentRawStream(device))  # noqa: SLF001
+    def __init__(
+        self, kernel: Kernel, launch: Launch, arguments: ctypes.Structure, addresses: int, device: int
+    ) -> None:
+        """Fill in the configuration.
+
+        Args:
+            kernel: What runs.
+            launch: Grid, threads and shared memory.
+            arguments: The kernel's one argument, which begins with addresses; the rest is filled in.
+            addresses: Their number.
+            device: CUDA device index.
+
+        Raises:
+            DriverError: The device has less shared memory than that.
+        """
+        kernel.allow_shared(launch.shared_bytes, device)
+        self._kernel, self._device = kernel, device
+        self._arguments = arguments
+        self._config = _Configuration.of(launch)
+        self._stream = 0
+        self._pack = struct.Struct(f"{addresses}P").pack_into
+        self._launch = _driver().library.cuLaunchKernelEx
+        self._foreign = (
+            ctypes.byref(self._config),
+            kernel.handle,
+            (ctypes.c_void_p * 1)(ctypes.addressof(arguments)),
+            None,
+        )
+
+    def enqueue(self, stream: int, *addresses: int) -> None:
+        """Enqueue the kernel.
+
+        Args:
+            stream: Raw handle of a stream of the device, whose context must be current, or none at all.
+            addresses: As many as the arguments begin with.
+
+        Raises:
+            DriverError: The driver refuses the launch.
+        """
+        self._pack(self._arguments, 0, *addresses)
+        if stream != self._stream:
+            self._config.config.stream = self._stream = stream
+        result = self._launch(*self._foreign)
+        if result:
+            self._retry(result)
+
+    def _retry(self, result: int) -> None:
+        driver, kernel, grid = _driver(), self._kernel, self._config.config.grid
+        # A thread that has not touched CUDA yet has no context: give it the device's own, once.
+        if result == _INVALID_CONTEXT:
+            _set_primary_context(driver, self._device)
+            result = self._launch(*self._foreign)
+        what = f"launch of {kernel.name} with grid {(grid[0], grid[1])} on device {self._device}"
+        driver.check(result, what)
 
 
 def _set_primary_context(driver: _Driver, device: int) -> None:
@@ -252,13 +292,3 @@ def _set_primary_context(driver: _Driver, device: int) -> None:
         driver.library.cuDevicePrimaryCtxRetain(ctypes.byref(context), handle), "cuDevicePrimaryCtxRetain"
     )
     driver.check(driver.library.cuCtxSetCurrent(context), "cuCtxSetCurrent")
-
-
-class ArgumentBlock(threading.local):
-    """The structure that a kernel takes by value, one a thread, and the pointers that the driver wants."""
-
-    def __init__(self, structure: type[ctypes.Structure]) -> None:
-        """Allocate the block of the calling thread."""
-        self.values = structure()
-        self._array = (ctypes.c_void_p * 1)(ctypes.addressof(self.values))
-        self.pointers = ctypes.addressof(self._array)

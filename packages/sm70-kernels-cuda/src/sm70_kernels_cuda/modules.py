@@ -16,6 +16,8 @@ class PackedLinear(nn.Module):
         row_factor: float32 [N].
     """
 
+    _operator = torch.ops.sm70.nvfp4_linear
+
     def __init__(
         self, weight: Tensor, row_factor: Tensor, k: int, *, qpn2: bool, dense_rows: int = 0
     ) -> None:
@@ -37,8 +39,11 @@ class PackedLinear(nn.Module):
 
     def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return x @ w^T + bias: FP16 [..., K] to FP16 [..., N]."""
-        result: Tensor = torch.ops.sm70.nvfp4_linear(
-            x, self.weight, self.row_factor, bias, self.k, self.qpn2, self.dense_rows
+        held = (
+            self._parameters
+        )  # `self.weight` would ask `Module.__getattr__`, which costs as much as a check
+        result: Tensor = self._operator(
+            x, held["weight"], held["row_factor"], bias, self.k, self.qpn2, self.dense_rows
         )
         return result
 
@@ -51,12 +56,7 @@ class PackedMxfp4Linear(PackedLinear):
         row_factor: float32 [N]: each row's largest scale.
     """
 
-    def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Return x @ w^T + bias: FP16 [..., K] to FP16 [..., N]."""
-        result: Tensor = torch.ops.sm70.mxfp4_linear(
-            x, self.weight, self.row_factor, bias, self.k, self.qpn2, self.dense_rows
-        )
-        return result
+    _operator = torch.ops.sm70.mxfp4_linear
 
 
 class DenseLinear(nn.Module):

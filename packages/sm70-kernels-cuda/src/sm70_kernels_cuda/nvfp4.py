@@ -11,14 +11,15 @@ from torch import Tensor
 
 from sm70_kernels_cuda import binary, launch
 from sm70_kernels_cuda.choice import choose_linear
-from sm70_kernels_cuda.driver import ArgumentBlock, Module, current_stream
+from sm70_kernels_cuda.driver import Module, PreparedLaunch
 from sm70_kernels_cuda.kernel_set import NVFP4_KERNELS, KernelSet
 from sm70_kernels_cuda.launch_cluster import Card, has_clusters
 from sm70_kernels_cuda.launch_general import GeneralVariant
 from sm70_kernels_cuda.nvfp4_cluster import ClusterKernels
 from sm70_kernels_cuda.nvfp4_general import GeneralKernels
 from sm70_kernels_cuda.nvfp4_warpgroup import WarpgroupKernels, with_clusters
-from sm70_kernels_cuda.operands import LinearArguments, fill_operands
+from sm70_kernels_cuda.operands import OPERAND_ADDRESSES, LinearArguments, LinearKernels, Product
+from sm70_kernels_cuda.torch_internals import current_stream
 from sm70_kernels_cuda.tuning.table import NO_TUNING
 from sm70_kernels_cuda.tuning.table import load as load_tuning
 
@@ -43,18 +44,16 @@ class DequantizeArguments(ctypes.Structure):
     )
 
 
+_DEQUANTIZE_ADDRESSES = 3
+
 Choice = Callable[[int, int, int, bool], launch.Variant | GeneralVariant]
 """From M, N, K and whether a QPN2 kernel may run to the variant that runs."""
 
-_qpn2_block = ArgumentBlock(LinearArguments)
-_dequantize_block = ArgumentBlock(DequantizeArguments)
 
-
-class Nvfp4Kernels:
+class Nvfp4Kernels(LinearKernels[launch.Variant]):
     """The kernels of a loaded binary for one layout and one tensor-core atom.
 
-    Every call enqueues on the current stream of its tensors' device, which must be the current device.
-    Nothing is kept between calls: scratch belongs to the invocation.
+    `prepare` and `run` are those of the strip kernels.
 
     Attributes:
         dense_rows: From so many rows on, `dequantize` and a dense GEMM are faster than `linear`.
@@ -81,64 +80,39 @@ class Nvfp4Kernels:
         self._warpgroup = warpgroup
         self._set = kernel_set
 
-    def linear(
-        self,
-        x: Tensor,
-        weight: Tensor,
-        row_factor: Tensor,
-        bias: Tensor | None,
-        y: Tensor,
-        *,
-        qpn2: bool,
-    ) -> None:
-        """Multiply with the kernel that suits the number of rows.
+    def prepare_linear(self, m: int, n: int, k: int, device: int, *, qpn2: bool) -> Product:
+        """Prepare the kernel that suits the number of rows.
 
         Args:
-            x: FP16 [..., K].
-            weight: uint8, in the layout of these kernels.
-            row_factor: float32 [N].
-            bias: FP16 [N] or None.
-            y: FP16 [..., N], contiguous; written completely.
+            m: Rows of x, 1 or more.
+            n: Output features.
+            k: Input features.
+            device: CUDA device index; the device must be current.
             qpn2: Whether a QPN2 kernel may run; it needs K in multiples of 128.
         """
-        x = _readable(x)
-        n = row_factor.shape[0]
-        m, k = y.numel() // n, x.shape[-1]
         plan = self._cluster.plan(m, n, k) if self._cluster is not None and qpn2 else None
         if self._cluster is not None and plan is not None:
-            self._cluster.run(plan, x, weight, row_factor, bias, y)
-            return
+            return self._cluster.prepare(plan, m, n, k, device)
         if self._warpgroup is not None and m > CLUSTER_ROWS:
-            self._warpgroup.run(self._warpgroup.plan(m, n, k), x, weight, row_factor, bias, y)
-            return
+            return self._warpgroup.prepare(self._warpgroup.plan(m, n, k), m, n, k, device)
         variant = self._choose(m, n, k, qpn2)
         if isinstance(variant, launch.Variant):
-            self.run(variant, x, weight, row_factor, bias, y)
-        else:
-            self.general.run(variant, x, weight, row_factor, bias, y)
+            return self.prepare(variant, m, n, k, device)
+        return self.general.prepare(variant, m, n, k, device)
 
-    def run(
-        self,
-        variant: launch.Variant,
-        x: Tensor,
-        weight: Tensor,
-        row_factor: Tensor,
-        bias: Tensor | None,
-        y: Tensor,
-    ) -> None:
-        """Run one variant of the strip kernel.
+    def prepare(self, chosen: launch.Variant, m: int, n: int, k: int, device: int) -> Product:
+        """Settle everything but the operands; see `LinearKernels`. M is up to `8 * token_tiles`."""
+        strip = launch.launch_variant(chosen, n, self._atom)
+        arguments = LinearArguments(m=m, n=n, k=k)
+        kernel = self._module.kernel(strip.kernel)
+        return PreparedLaunch(kernel, strip, arguments, OPERAND_ADDRESSES, device).enqueue
 
-        Args:
-            variant: The compiled kernel; it takes up to `8 * token_tiles` rows.
-            x: FP16 [..., K].
-            weight: uint8, in the layout of these kernels.
-            row_factor: float32 [N].
-            bias: FP16 [N] or None.
-            y: FP16 [..., N], contiguous; written completely.
-        """
-        fill_operands(_qpn2_block.values, _readable(x), weight, row_factor, bias, y)
-        n = row_factor.shape[0]
-        self._enqueue(launch.launch_variant(variant, n, self._atom), _qpn2_block, weight.device.index)
+    def prepare_dequantize(self, n: int, k: int, device: int) -> Callable[[int, int, int, int], None]:
+        """Settle everything but the stream and the addresses of weight, row factor and result."""
+        decoder = launch.launch_dequantize(n, k, self._set.dequantize)
+        arguments = DequantizeArguments(n=n, k=k)
+        kernel = self._module.kernel(decoder.kernel)
+        return PreparedLaunch(kernel, decoder, arguments, _DEQUANTIZE_ADDRESSES, device).enqueue
 
     def dequantize(self, weight: Tensor, row_factor: Tensor, k: int) -> Tensor:
         """Decode a packed weight into a new dense FP16 tensor [N, K].
@@ -148,25 +122,11 @@ class Nvfp4Kernels:
             row_factor: float32 [N].
             k: Input features.
         """
-        n = row_factor.shape[0]
+        n, device = row_factor.shape[0], weight.device.index
         dense = torch.empty((n, k), dtype=torch.float16, device=weight.device)
-        values = _dequantize_block.values
-        values.weight = weight.data_ptr()
-        values.row_factor = row_factor.data_ptr()
-        values.dense = dense.data_ptr()
-        values.n, values.k = n, k
-        plan = launch.launch_dequantize(n, k, self._set.dequantize)
-        self._enqueue(plan, _dequantize_block, weight.device.index)
+        decode = self.prepare_dequantize(n, k, device)
+        decode(current_stream(device), weight.data_ptr(), row_factor.data_ptr(), dense.data_ptr())
         return dense
-
-    def _enqueue(self, plan: launch.Launch, arguments: ArgumentBlock, device: int) -> None:
-        self._module.kernel(plan.kernel).launch(plan, arguments, device, current_stream(device))
-
-
-def _readable(x: Tensor) -> Tensor:
-    """`x` itself, or a copy: the kernels read contiguous rows, 16 bytes at a time."""
-    x = x.contiguous()
-    return x.clone() if x.data_ptr() % 16 else x
 
 
 @functools.cache

@@ -6,12 +6,12 @@ import ctypes
 import functools
 from typing import TYPE_CHECKING
 
-from sm70_kernels_cuda.driver import ArgumentBlock, Module, current_stream
+from sm70_kernels_cuda.driver import Module, PreparedLaunch
 from sm70_kernels_cuda.launch_cluster import Card, ClusterPlan, choose_cluster
-from sm70_kernels_cuda.operands import OPERAND_FIELDS, fill_operands
+from sm70_kernels_cuda.operands import OPERAND_ADDRESSES, OPERAND_FIELDS, LinearKernels
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from sm70_kernels_cuda.operands import Product
 
 
 class ClusterArguments(ctypes.Structure):
@@ -32,10 +32,7 @@ class ClusterArguments(ctypes.Structure):
     )
 
 
-_block = ArgumentBlock(ClusterArguments)
-
-
-class ClusterKernels:
+class ClusterKernels(LinearKernels[ClusterPlan]):
     """The cluster kernels of a loaded binary on one kind of card."""
 
     def __init__(self, module: Module, card: Card) -> None:
@@ -44,35 +41,22 @@ class ClusterKernels:
         # A model has few distinct sizes, and the plan is arithmetic of them alone.
         self.plan = functools.lru_cache(maxsize=1024)(functools.partial(choose_cluster, card=card))
 
-    def run(
-        self,
-        plan: ClusterPlan,
-        x: Tensor,
-        weight: Tensor,
-        row_factor: Tensor,
-        bias: Tensor | None,
-        y: Tensor,
-    ) -> None:
-        """Enqueue one product on the current stream of the tensors' device, which must be current.
-
-        Args:
-            plan: From `plan_cluster`, for these sizes.
-            x: FP16 [..., K], contiguous and 16-byte aligned.
-            weight: uint8, `nvfp4_block`.
-            row_factor: float32 [N].
-            bias: FP16 [N] or None.
-            y: FP16 [..., N], contiguous; written completely.
-        """
-        values = _block.values
-        fill_operands(values, x, weight, row_factor, bias, y)
-        values.overlapped = plan.launch.overlaps_previous
-        values.strips_each, values.clusters_plus1 = plan.strips_each, plan.clusters_plus1
-        values.received_offset = plan.received_offset
-        values.tokens_offset = plan.tokens_offset
-        values.barriers_offset = plan.barriers_offset
-        values.finish_offset = plan.finish_offset
-        values.inverse_blocks[:] = plan.inverse_blocks
-        values.segment_shift = plan.segment_shift
-        values.owners_offset = plan.owners_offset
-        device = weight.device.index
-        self._module.kernel(plan.launch.kernel).launch(plan.launch, _block, device, current_stream(device))
+    def prepare(self, chosen: ClusterPlan, m: int, n: int, k: int, device: int) -> Product:
+        """Settle everything but the operands; see `LinearKernels`."""
+        arguments = ClusterArguments(
+            m=m,
+            n=n,
+            k=k,
+            overlapped=chosen.launch.overlaps_previous,
+            strips_each=chosen.strips_each,
+            clusters_plus1=chosen.clusters_plus1,
+            inverse_blocks=chosen.inverse_blocks,
+            segment_shift=chosen.segment_shift,
+            received_offset=chosen.received_offset,
+            tokens_offset=chosen.tokens_offset,
+            barriers_offset=chosen.barriers_offset,
+            finish_offset=chosen.finish_offset,
+            owners_offset=chosen.owners_offset,
+        )
+        kernel = self._module.kernel(chosen.launch.kernel)
+        return PreparedLaunch(kernel, chosen.launch, arguments, OPERAND_ADDRESSES, device).enqueue

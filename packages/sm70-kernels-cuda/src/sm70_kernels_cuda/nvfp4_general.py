@@ -4,53 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sm70_kernels_cuda.driver import ArgumentBlock, Module, current_stream
+from sm70_kernels_cuda.driver import Module, PreparedLaunch
 from sm70_kernels_cuda.launch_general import GeneralVariant, launch_general
-from sm70_kernels_cuda.operands import LinearArguments, fill_operands
+from sm70_kernels_cuda.operands import OPERAND_ADDRESSES, LinearArguments, LinearKernels
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from sm70_kernels_cuda.launch import Atom
+    from sm70_kernels_cuda.operands import Product
 
 
-_block = ArgumentBlock(LinearArguments)
-
-
-class GeneralKernels:
-    """The general kernels of a loaded binary, for one tensor-core atom.
-
-    Every call enqueues on the current stream of its tensors' device, which must be the current device.
-    Nothing is kept between calls, and no scratch memory is used.
-    """
+class GeneralKernels(LinearKernels[GeneralVariant]):
+    """The general kernels of a loaded binary, for one tensor-core atom; no scratch memory is used."""
 
     def __init__(self, module: Module, atom: Atom) -> None:
         """Use the kernels of `module`, compiled for `atom`."""
         self._module = module
         self._atom = atom
 
-    def run(
-        self,
-        variant: GeneralVariant,
-        x: Tensor,
-        weight: Tensor,
-        row_factor: Tensor,
-        bias: Tensor | None,
-        y: Tensor,
-    ) -> None:
-        """Run one variant.
-
-        Args:
-            variant: The compiled kernel; each takes any number of rows.
-            x: FP16 [..., K], contiguous and 16-byte aligned; K a multiple of 16.
-            weight: uint8, in the variant's layout.
-            row_factor: float32 [N].
-            bias: FP16 [N] or None.
-            y: FP16 [..., N], contiguous; written completely.
-        """
-        fill_operands(_block.values, x, weight, row_factor, bias, y)
-        n = row_factor.shape[0]
-        m = y.numel() // n
-        plan = launch_general(variant, m, n, self._atom)
-        device = weight.device.index
-        self._module.kernel(plan.kernel).launch(plan, _block, device, current_stream(device))
+    def prepare(self, chosen: GeneralVariant, m: int, n: int, k: int, device: int) -> Product:
+        """Settle everything but the operands; see `LinearKernels`. K is a multiple of 16."""
+        launch = launch_general(chosen, m, n, self._atom)
+        arguments = LinearArguments(m=m, n=n, k=k)
+        kernel = self._module.kernel(launch.kernel)
+        return PreparedLaunch(kernel, launch, arguments, OPERAND_ADDRESSES, device).enqueue

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from sm70_kernels_cuda.driver import ArgumentBlock, Module, current_stream
+from sm70_kernels_cuda.driver import Module, PreparedLaunch
 from sm70_kernels_cuda.launch_warpgroup import (
     MOST_SPLIT,
     WARPGROUP_VARIANTS,
+    WarpgroupPlan,
     choose_warpgroup,
     plan_warpgroup,
 )
 from sm70_kernels_cuda.layouts.nvfp4_block import BLOCK_COLUMNS
-from sm70_kernels_cuda.operands import OPERAND_FIELDS, fill_operands
+from sm70_kernels_cuda.operands import OPERAND_ADDRESSES, OPERAND_FIELDS, LinearKernels
+from sm70_kernels_cuda.torch_internals import empty_strided
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from sm70_kernels_cuda.launch_cluster import Card
-    from sm70_kernels_cuda.launch_warpgroup import WarpgroupPlan
+    from sm70_kernels_cuda.operands import Product
 
 
 class WarpgroupArguments(ctypes.Structure):
@@ -50,11 +50,10 @@ class PackTokensArguments(ctypes.Structure):
     )
 
 
-_block = ArgumentBlock(WarpgroupArguments)
-_pack_block = ArgumentBlock(PackTokensArguments)
+_PACK_ADDRESSES = 2
 
 
-class WarpgroupKernels:
+class WarpgroupKernels(LinearKernels[WarpgroupPlan]):
     """The warpgroup kernels of a loaded binary on one kind of card."""
 
     def __init__(self, module: Module, card: Card) -> None:
@@ -63,38 +62,39 @@ class WarpgroupKernels:
         # A model has few distinct sizes, and the plan is arithmetic of them alone.
         self.plan = functools.lru_cache(maxsize=1024)(functools.partial(choose_warpgroup, card=card))
 
-    def run(
-        self,
-        plan: WarpgroupPlan,
-        x: Tensor,
-        weight: Tensor,
-        row_factor: Tensor,
-        bias: Tensor | None,
-        y: Tensor,
-    ) -> None:
-        """Enqueue one product on the current stream of the tensors' device, which must be current.
+    def prepare(self, chosen: WarpgroupPlan, m: int, n: int, k: int, device: int) -> Product:
+        """Settle everything but the operands; see `LinearKernels`. The result enqueues two kernels."""
+        pack = PreparedLaunch(
+            self._module.kernel(chosen.pack.kernel),
+            chosen.pack,
+            PackTokensArguments(m=m, k=k, block_tokens=chosen.block_tokens),
+            _PACK_ADDRESSES,
+            device,
+        ).enqueue
+        multiply = PreparedLaunch(
+            self._module.kernel(chosen.launch.kernel),
+            chosen.launch,
+            WarpgroupArguments(
+                m=m,
+                n=n,
+                k=k,
+                token_blocks=chosen.token_blocks,
+                stages=chosen.stages,
+                received_offset=chosen.received_offset,
+                barriers_offset=chosen.barriers_offset,
+            ),
+            OPERAND_ADDRESSES,
+            device,
+        ).enqueue
+        packed_bytes = chosen.packed_bytes
 
-        Args:
-            plan: For these sizes.
-            x: FP16 [..., K], contiguous and 16-byte aligned.
-            weight: uint8, `nvfp4_block`.
-            row_factor: float32 [N].
-            bias: FP16 [N] or None.
-            y: FP16 [..., N], contiguous; written completely.
-        """
-        device = weight.device.index
-        stream = current_stream(device)
-        packed = torch.empty(plan.packed_bytes, dtype=torch.uint8, device=weight.device)
-        values = _block.values
-        fill_operands(values, x, weight, row_factor, bias, y)
-        pack = _pack_block.values
-        pack.x, pack.packed = values.x, packed.data_ptr()
-        pack.m, pack.k, pack.block_tokens = values.m, values.k, plan.block_tokens
-        self._module.kernel(plan.pack.kernel).launch(plan.pack, _pack_block, device, stream)
-        values.x = pack.packed
-        values.token_blocks, values.stages = plan.token_blocks, plan.stages
-        values.received_offset, values.barriers_offset = plan.received_offset, plan.barriers_offset
-        self._module.kernel(plan.launch.kernel).launch(plan.launch, _block, device, stream)
+        def product(stream: int, weight: int, x: int, y: int, row_factor: int, bias: int) -> None:
+            packed = empty_strided((packed_bytes,), (1,), torch.uint8)
+            address = packed.data_ptr()
+            pack(stream, x, address)
+            multiply(stream, weight, address, y, row_factor, bias)
+
+        return product
 
 
 def with_clusters(card: Card, module: Module, device: int) -> Card:

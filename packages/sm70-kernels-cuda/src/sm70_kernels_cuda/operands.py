@@ -1,9 +1,12 @@
-"""The operands that every linear kernel takes, as the kernels read them."""
+"""The operands that every linear kernel takes, as the kernels read them, and products prepared for them."""
 
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from sm70_kernels_cuda.torch_internals import current_stream
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,6 +21,8 @@ OPERAND_FIELDS = (
     ("n", ctypes.c_int),
     ("k", ctypes.c_int),
 )
+OPERAND_ADDRESSES = 5
+"""How many of `OPERAND_FIELDS` are addresses; the sizes are settled when a launch is prepared."""
 
 
 class LinearArguments(ctypes.Structure):
@@ -26,25 +31,64 @@ class LinearArguments(ctypes.Structure):
     _fields_ = OPERAND_FIELDS
 
 
-def fill_operands(
-    values: ctypes.Structure, x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, y: Tensor
-) -> None:
-    """Write addresses and sizes into a structure that begins with `OPERAND_FIELDS`.
+Product = Callable[[int, int, int, int, int, int], None]
+"""Enqueues one product of settled sizes: stream, then the addresses of `OPERAND_FIELDS`; 0 for no bias.
 
-    Args:
-        values: The structure.
-        x: FP16 [..., K], contiguous and 16-byte aligned.
-        weight: uint8, `nvfp4_block`.
-        row_factor: float32 [N].
-        bias: FP16 [N] or None.
-        y: FP16 [..., N], contiguous.
+x is contiguous and 16-byte aligned, the device current. It belongs to the thread that prepared it.
+"""
+
+
+Chosen = TypeVar("Chosen")
+"""What says which kernel of a family runs: its variant, or its plan for given sizes."""
+
+
+class LinearKernels(Generic[Chosen]):
+    """Kernels of one family in a loaded binary, callable on torch tensors.
+
+    Every call enqueues on the current stream of its tensors' device, which must be the current device.
+    Nothing is kept between calls: scratch belongs to the invocation.
     """
-    n = row_factor.shape[0]
-    values.weight = weight.data_ptr()
-    values.x = x.data_ptr()
-    values.y = y.data_ptr()
-    values.row_factor = row_factor.data_ptr()
-    values.bias = None if bias is None else bias.data_ptr()
-    values.m = y.numel() // n
-    values.n = n
-    values.k = x.shape[-1]
+
+    def prepare(self, chosen: Chosen, m: int, n: int, k: int, device: int) -> Product:
+        """Settle everything but the operands.
+
+        Args:
+            chosen: Which kernel.
+            m: Rows of x, 1 or more.
+            n: Output features.
+            k: Input features.
+            device: CUDA device index.
+
+        Raises:
+            DriverError: The binary or the device cannot run it.
+        """
+        raise NotImplementedError
+
+    def run(
+        self,
+        chosen: Chosen,
+        x: Tensor,
+        weight: Tensor,
+        row_factor: Tensor,
+        bias: Tensor | None,
+        y: Tensor,
+    ) -> None:
+        """Prepare and enqueue one product.
+
+        Args:
+            chosen: Which kernel.
+            x: FP16 [..., K], contiguous and 16-byte aligned.
+            weight: uint8, in the layout of these kernels.
+            row_factor: float32 [N].
+            bias: FP16 [N] or None.
+            y: FP16 [..., N], contiguous; written completely.
+        """
+        n, device = row_factor.shape[0], weight.device.index
+        self.prepare(chosen, y.numel() // n, n, x.shape[-1], device)(
+            current_stream(device),
+            weight.data_ptr(),
+            x.data_ptr(),
+            y.data_ptr(),
+            row_factor.data_ptr(),
+            0 if bias is None else bias.data_ptr(),
+        )

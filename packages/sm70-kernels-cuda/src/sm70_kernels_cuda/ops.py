@@ -8,7 +8,8 @@ prepared.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from torch import Tensor
 from sm70_kernels_cuda.kernel_set import MXFP4_KERNELS, NVFP4_HALF_KERNELS, NVFP4_KERNELS, KernelSet
 from sm70_kernels_cuda.launch import QPN2_K_MULTIPLE
 from sm70_kernels_cuda.nvfp4 import kernels_for
+from sm70_kernels_cuda.prepared import Call, PreparedCalls, PreparedDense, PreparedLinear
 from sm70_kernels_cuda.reference import decode_fp4
 from sm70_policy.errors import ProblemError, describe
 
@@ -32,10 +34,12 @@ class _Linear:
     Attributes:
         name: Name of the operator.
         kernel_sets: Kernels by the bytes of a block. A weight of none of them is judged by the first.
+        calls: What calls on CUDA have prepared.
     """
 
     name: str
     kernel_sets: dict[int, KernelSet]
+    calls: PreparedCalls = field(default_factory=PreparedCalls)
 
     @classmethod
     def of(cls, name: str, *kernel_sets: KernelSet) -> _Linear:
@@ -57,21 +61,53 @@ class _Linear:
         qpn2: bool = True,
         dense_rows: int = 0,
     ) -> Tensor:
+        # All that `_checked` and `_prepare` look at: what was served once under a key is served again.
+        # Indices suffice as devices, since a process has one kind of accelerator; the CPU's is -1.
+        key = (
+            x.shape,
+            x.dtype,
+            x.get_device(),
+            weight.shape,
+            weight.dtype,
+            weight.get_device(),
+            weight.is_contiguous(),
+            row_factor.shape,
+            row_factor.dtype,
+            row_factor.get_device(),
+            row_factor.is_contiguous(),
+            bias if bias is None else (bias.shape, bias.dtype, bias.get_device(), bias.is_contiguous()),
+            k,
+            qpn2,
+            dense_rows,
+        )
+        call = self.calls.by_key.get(key)
+        if call is None:
+            prepared = self._prepare(x, weight, row_factor, bias, k, qpn2, dense_rows)
+            call = self.calls.keep(key, prepared)
+        return call(x, weight, row_factor, bias)
+
+    def _prepare(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        row_factor: Tensor,
+        bias: Tensor | None,
+        k: int,
+        qpn2: bool,
+        dense_rows: int,
+    ) -> Call:
+        """Check the operands and settle everything that follows from the key of `cuda`."""
         kernel_set = self._checked(x, weight, row_factor, bias, k, qpn2=qpn2)
-        n = row_factor.shape[0]
-        y = x.new_empty((*x.shape[:-1], n))
-        m = y.numel() // n
+        n, device = row_factor.shape[0], x.get_device()
+        shape = (*x.shape[:-1], n)
+        m = math.prod(shape[:-1])
         if m == 0:
-            return y
-        # The public guard costs 5 us a call, more than the launch.
-        with torch.cuda._DeviceGuard(x.device.index):  # noqa: SLF001
-            kernels = kernels_for(x.device.index, kernel_set)
+            return lambda x, *_: x.new_empty(shape)
+        with torch.cuda.device(device):
+            kernels = kernels_for(device, kernel_set)
             if m < (dense_rows or kernels.dense_rows):
-                kernels.linear(x, weight, row_factor, bias, y, qpn2=qpn2)
-            else:
-                dense = kernels.dequantize(weight, row_factor, k)
-                _dense_product(x.reshape(m, k), dense, bias, y.view(m, n))
-        return y
+                return PreparedLinear(kernels.prepare_linear(m, n, k, device, qpn2=qpn2), shape, device).call
+            return PreparedDense(kernels.prepare_dequantize(n, k, device), shape, k, device).call
 
     def cpu(
         self,
@@ -91,7 +127,7 @@ class _Linear:
     def _checked(
         self, x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, k: int, *, qpn2: bool
     ) -> KernelSet:
-        """Raise ProblemError unless the operands fit each other. One expression on the way of every call."""
+        """Raise ProblemError unless the operands fit each other."""
         kernel_set = self.kernel_sets.get(weight.shape[-1]) or next(iter(self.kernel_sets.values()))
         n = row_factor.shape[0]
         device = x.device
@@ -124,13 +160,6 @@ def _fake(
     dense_rows: int = 0,  # noqa: ARG001
 ) -> Tensor:
     return x.new_empty((*x.shape[:-1], row_factor.shape[0]))
-
-
-def _dense_product(x: Tensor, dense: Tensor, bias: Tensor | None, y: Tensor) -> None:
-    if bias is None:
-        torch.mm(x, dense.t(), out=y)
-    else:
-        torch.addmm(bias, x, dense.t(), out=y)
 
 
 def _k_multiple(kernel_set: KernelSet, *, qpn2: bool) -> int:
