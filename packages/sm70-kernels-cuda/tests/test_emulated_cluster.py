@@ -140,7 +140,25 @@ def test_plans_use_the_whole_card_and_fit_its_memory() -> None:
     assert plan.launch.shared_bytes <= H200.shared_bytes
     assert plan_cluster(ClusterVariant(2, 16), 16, 5120, 28672, H200) is None  # its activations do not fit
     assert choose_cluster(17, 17408, 5120, H200) is None
-    assert choose_cluster(16, 1024, 1024, H200) is None  # the strip kernel is faster there
+
+
+def test_the_choice_on_measured_shapes() -> None:
+    """As measured on an H200: few weights want few warps, and few rows two blocks on a multiprocessor."""
+    chosen = {
+        (m, n, k): (plan.launch.kernel, plan.launch.grid[0])
+        for m, n, k in [
+            *((1, 4096, 4096), (8, 4096, 4096), (16, 2048, 2048)),
+            *((3, 14336, 4096), (5, 14336, 4096)),
+        ]
+        if (plan := choose_cluster(m, n, k, H200)) is not None
+    }
+    assert chosen == {
+        (1, 4096, 4096): ("cluster_nvfp4_t1_w8", 132),
+        (8, 4096, 4096): ("cluster_nvfp4_t1_w16", 132),
+        (3, 14336, 4096): ("cluster_nvfp4_t1_w8", 264),
+        (5, 14336, 4096): ("cluster_nvfp4_t1_w16", 132),
+        (16, 2048, 2048): ("cluster_nvfp4_t2_w8", 132),
+    }
 
 
 @pytest.mark.parametrize("n", [1, 16, 17, 2112, 2113, 17408])

@@ -228,8 +228,8 @@ def test_a_compiled_kernel_takes_the_rows_of_its_tiles_and_writes_into_the_poiso
         given.append(bool(y.isnan().all()))
         y.copy_(torch.ops.sm70.nvfp4_linear(x, blocks, factors, bias, SMALL.k))
 
-    rows = contenders._strip_rows(_FakeVariant())
-    variant = contenders._variant(_FakeVariant(), run, packed, ours, rows)
+    chosen = contenders._in_rows(_FakeVariant(), contenders._strip_rows(_FakeVariant()))
+    variant = contenders._variant("qpn2_nvfp4_t2_w8", run, chosen, packed, ours)
     assert [m for m in range(1, 40) if variant.takes(m)] == list(range(5, 17))
     x = torch.randn(9, SMALL.k, dtype=torch.float16)
     assert variant.check(x, SMALL.n) < 4e-4

@@ -166,6 +166,15 @@ def choose_cluster(m: int, n: int, k: int, card: Card) -> ClusterPlan | None:
     return plan_cluster(ClusterVariant(tiles, 16), m, n, k, card)
 
 
+def consider_cluster(
+    variant: ClusterVariant, blocks_each: int, m: int, n: int, k: int, card: Card
+) -> ClusterPlan | None:
+    """The plan of a variant, if it has as many token tiles as M rows need; see `plan_cluster`."""
+    if variant.token_tiles != _divide_up(m, TOKEN_TILE):
+        return None
+    return plan_cluster(variant, m, n, k, card, blocks_each)
+
+
 def _divide_up(value: int, divisor: int) -> int:
     return -(-value // divisor)
 

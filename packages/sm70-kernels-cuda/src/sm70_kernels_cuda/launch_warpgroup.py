@@ -94,6 +94,7 @@ WARPGROUP_VARIANTS: tuple[WarpgroupVariant, ...] = (
     WarpgroupVariant(128, 3, 1, 2, (0.608,)),
     WarpgroupVariant(256, 2, 1, 1, (0.778,)),
 )
+_LARGE_TILE = 128
 MOST_SPLIT = 6
 """Most blocks of a cluster; 8 were never faster on an H200."""
 _WAVE_US = 2.0
@@ -186,20 +187,36 @@ def choose_warpgroup(m: int, n: int, k: int, card: Card) -> WarpgroupPlan:
         k: Input features, a multiple of 16.
         card: The device, with its clusters.
     """
-    # The fewest tokens that take all rows at once; with more rows than that, large tiles.
-    tokens = next((item.tokens for item in WARPGROUP_VARIANTS if item.tokens >= m), 0)
-    fitting = [
-        item for item in WARPGROUP_VARIANTS if item.tokens == tokens or item.tokens >= max(tokens, 128)
-    ]
-    splits = range(1, min(MOST_SPLIT, _divide_up(k, BLOCK_COLUMNS)) + 1)
     candidates = [
-        (_time(item, split, m, n, k, card), plan)
-        for item in fitting
-        for split in splits
-        if split == 1 or card.clusters.get((item.resident, split))
-        if (plan := plan_warpgroup(item, split, m, n, k, card)) is not None
+        (_time(variant, split, m, n, k, card), plan)
+        for variant in WARPGROUP_VARIANTS
+        for split in range(1, MOST_SPLIT + 1)
+        if (plan := consider_warpgroup(variant, split, m, n, k, card)) is not None
     ]
     return min(candidates, key=lambda item: item[0])[1]
+
+
+def consider_warpgroup(
+    variant: WarpgroupVariant, split: int, m: int, n: int, k: int, card: Card
+) -> WarpgroupPlan | None:
+    """The plan of a variant, if it is one that the choice for these sizes considers.
+
+    Args:
+        variant: The kernel.
+        split: Blocks of a cluster, 1 to `MOST_SPLIT`.
+        m: Rows of x, 1 or more.
+        n: Output features.
+        k: Input features, a multiple of 16.
+        card: The device, with its clusters.
+    """
+    # The fewest tokens that take all rows at once; with more rows than that, large tiles.
+    tokens = next((item.tokens for item in WARPGROUP_VARIANTS if item.tokens >= m), 0)
+    if variant.tokens != tokens and variant.tokens < max(tokens, _LARGE_TILE):
+        return None
+    fits_card = split == 1 or card.clusters.get((variant.resident, split))
+    if split > _divide_up(k, BLOCK_COLUMNS) or not fits_card:
+        return None
+    return plan_warpgroup(variant, split, m, n, k, card)
 
 
 def _time(variant: WarpgroupVariant, split: int, m: int, n: int, k: int, card: Card) -> float:

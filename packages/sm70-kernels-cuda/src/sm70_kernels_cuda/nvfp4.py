@@ -58,6 +58,8 @@ class Nvfp4Kernels(LinearKernels[launch.Variant]):
     Attributes:
         dense_rows: From so many rows on, `dequantize` and a dense GEMM are faster than `linear`.
         general: The general kernels of the same binary.
+        cluster: The cluster kernels, where the card has clusters.
+        warpgroup: The warpgroup kernels, on 9.0.
     """
 
     def __init__(
@@ -76,8 +78,8 @@ class Nvfp4Kernels(LinearKernels[launch.Variant]):
         self._atom = atom
         self.general = general
         self._choose = choose
-        self._cluster = cluster
-        self._warpgroup = warpgroup
+        self.cluster = cluster
+        self.warpgroup = warpgroup
         self._set = kernel_set
 
     def prepare_linear(self, m: int, n: int, k: int, device: int, *, qpn2: bool) -> Product:
@@ -90,11 +92,11 @@ class Nvfp4Kernels(LinearKernels[launch.Variant]):
             device: CUDA device index; the device must be current.
             qpn2: Whether a QPN2 kernel may run; it needs K in multiples of 128.
         """
-        plan = self._cluster.plan(m, n, k) if self._cluster is not None and qpn2 else None
-        if self._cluster is not None and plan is not None:
-            return self._cluster.prepare(plan, m, n, k, device)
-        if self._warpgroup is not None and m > CLUSTER_ROWS:
-            return self._warpgroup.prepare(self._warpgroup.plan(m, n, k), m, n, k, device)
+        plan = self.cluster.plan(m, n, k) if self.cluster is not None and qpn2 else None
+        if self.cluster is not None and plan is not None:
+            return self.cluster.prepare(plan, m, n, k, device)
+        if self.warpgroup is not None and m > CLUSTER_ROWS:
+            return self.warpgroup.prepare(self.warpgroup.plan(m, n, k), m, n, k, device)
         variant = self._choose(m, n, k, qpn2)
         if isinstance(variant, launch.Variant):
             return self.prepare(variant, m, n, k, device)

@@ -38,6 +38,7 @@ class ClusterKernels(LinearKernels[ClusterPlan]):
     def __init__(self, module: Module, card: Card) -> None:
         """Use the kernels of `module` on `card`."""
         self._module = module
+        self.card = card
         # A model has few distinct sizes, and the plan is arithmetic of them alone.
         self.plan = functools.lru_cache(maxsize=1024)(functools.partial(choose_cluster, card=card))
 

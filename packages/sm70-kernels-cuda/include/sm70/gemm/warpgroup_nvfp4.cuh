@@ -240,9 +240,10 @@ SM70_DEVICE Chunk decode_chunk(const uint4& atom, const nvfp4_block::ChunkScales
 template <class Shape>
 SM70_DEVICE void begin_products(Sums<Shape>& sums, const Chunk& chunk, const SharedSpan<uint4>& tokens, int index) {
   warpgroup_fence();
+  const MatrixCursor at(tokens, index, Shape::kTokens);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    warpgroup_multiply<Shape::kTokens>(sums.d, chunk.a[i], tokens, index + 2 * i * Shape::kTokens, Shape::kTokens);
+    warpgroup_multiply<Shape::kTokens>(sums.d, chunk.a[i], at, 2 * i * Shape::kTokens);
   }
   warpgroup_commit();
 }

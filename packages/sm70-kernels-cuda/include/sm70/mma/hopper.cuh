@@ -16,8 +16,20 @@ namespace sm70 {
 
 using sm70_emulator::warpgroup_commit;
 using sm70_emulator::warpgroup_fence;
-using sm70_emulator::warpgroup_multiply;
 using sm70_emulator::warpgroup_wait;
+
+struct MatrixCursor {
+  SharedSpan<uint4> b;
+  int index;
+  unsigned k_stride;
+
+  MatrixCursor(const SharedSpan<uint4>& span, int first, unsigned stride) : b(span), index(first), k_stride(stride) {}
+};
+
+template <int kTokens>
+void warpgroup_multiply(float (&d)[kTokens / 2], const uint32_t (&a)[4], const MatrixCursor& b, int words) {
+  sm70_emulator::warpgroup_multiply<kTokens>(d, a, b.b, static_cast<unsigned>(b.index + words), b.k_stride);
+}
 
 #else
 
@@ -31,13 +43,26 @@ SM70_DEVICE void warpgroup_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// PTX ISA, matrix descriptor: address, offset between the core matrices along k, and along the tokens, in 16 bytes.
-SM70_DEVICE unsigned long long matrix_descriptor(const SharedSpan<uint4>& b, unsigned index, unsigned k_stride) {
-  constexpr unsigned long long kTokenStride = 8;
-  // The address has 18 bits here; above them it names the block of a cluster.
-  const unsigned low = ((shared_address(b.address(0)) & 0x3ffffu) >> 4) + index + (k_stride << 16);
-  return low | kTokenStride << 32;
-}
+// Where B begins. PTX ISA, matrix descriptor: address, offset between the core matrices along k, and along the tokens, in 16
+// bytes.
+class MatrixCursor {
+ public:
+  // By all lanes of a warp. What one lane knows is in a register of the warp, as the product wants it; of 32 equal values each
+  // product would make one anew.
+  SM70_DEVICE MatrixCursor(const SharedSpan<uint4>& b, int index, unsigned k_stride) {
+    // The address has 18 bits here; above them it names the block of a cluster.
+    const unsigned low = ((shared_address(b.address(0)) & 0x3ffffu) >> 4) + static_cast<unsigned>(index) + (k_stride << 16);
+    low_ = __shfl_sync(0xffffffffu, low, 0);
+  }
+
+  SM70_DEVICE unsigned long long descriptor(int words) const {
+    constexpr unsigned long long kTokenStride = 8;
+    return (low_ + static_cast<unsigned>(words)) | kTokenStride << 32;
+  }
+
+ private:
+  unsigned low_;
+};
 
 #define SM70_FLOATS4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define SM70_FLOATS8(d, i) SM70_FLOATS4(d, i), SM70_FLOATS4(d, i + 4)
@@ -102,12 +127,11 @@ SM70_DEVICE void multiply_n256(float (&d)[128], const uint32_t (&a)[4], unsigned
 #undef SM70_FLOATS64
 #undef SM70_FLOATS128
 
-// D += A * B for 64 rows, kTokens tokens and 16 values of k. B begins at word `index` of the span.
+// D += A * B for 64 rows, kTokens tokens and 16 values of k. B begins so many words after the cursor.
 template <int kTokens>
-SM70_DEVICE void warpgroup_multiply(float (&d)[kTokens / 2], const uint32_t (&a)[4], const SharedSpan<uint4>& b,
-                                    unsigned index, unsigned k_stride) {
+SM70_DEVICE void warpgroup_multiply(float (&d)[kTokens / 2], const uint32_t (&a)[4], const MatrixCursor& b, int words) {
   static_assert(kTokens == 32 || kTokens == 64 || kTokens == 128 || kTokens == 256, "the products above");
-  const unsigned long long descriptor = matrix_descriptor(b, index, k_stride);
+  const unsigned long long descriptor = b.descriptor(words);
   if constexpr (kTokens == 32) multiply_n32(d, a, descriptor);
   if constexpr (kTokens == 64) multiply_n64(d, a, descriptor);
   if constexpr (kTokens == 128) multiply_n128(d, a, descriptor);

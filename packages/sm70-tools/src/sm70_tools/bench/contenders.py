@@ -23,8 +23,11 @@ Call = Callable[["Tensor"], "Tensor"]
 
 OURS = "ours"
 
-_GENERAL_ROWS = (1, 64)
+_GENERAL_ROWS = range(1, 65)
 """Rows of x for which each general kernel is timed: those that the model of docs/roofline.md covers."""
+
+_BLOCKS_EACH = (1, 2)
+"""Blocks of a cluster kernel for each multiprocessor."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Contender:
         nbytes: Bytes of one weight.
         calls: One call for each weight.
         decode_rows: The weight of the first call, for the oracle.
-        rows: Fewest and most rows that it takes; no upper limit when None.
+        accepts: Says of a number of rows whether it takes them; it takes any when None.
         into: Writes the first call's result into a given tensor, where the implementation can.
         tolerance: Largest relative error for M rows.
     """
@@ -47,13 +50,13 @@ class Contender:
     nbytes: int
     calls: tuple[Call, ...]
     decode_rows: DecodeRows
-    rows: tuple[int, int] | None = None
+    accepts: Callable[[int], bool] | None = None
     into: Callable[[Tensor, Tensor], None] | None = None
     tolerance: Callable[[int], float] = tolerance
 
     def takes(self, m: int) -> bool:
         """Whether it multiplies M rows."""
-        return self.rows is None or self.rows[0] <= m <= self.rows[1]
+        return self.accepts is None or self.accepts(m)
 
     def check(self, x: Tensor, n: int) -> float:
         """Compare the first call with the oracle.
@@ -122,15 +125,63 @@ def load_ours(weights: Sequence[Nvfp4Weight], shape: Shape, *, every_variant: bo
     from sm70_kernels_cuda.nvfp4 import kernels_for
 
     kernels = kernels_for(torch.cuda.current_device())
-    strip = [_variant(item, kernels.run, packed, ours, _strip_rows(item)) for item in launch.VARIANTS]
-    general = [_variant(item, kernels.general.run, packed, ours, _GENERAL_ROWS) for item in GENERAL_VARIANTS]
-    return [ours, *strip, *general]
+    every: list[tuple[str, Any, Chosen]] = [
+        *((item.kernel, kernels.run, _in_rows(item, _strip_rows(item))) for item in launch.VARIANTS),
+        *((item.kernel, kernels.general.run, _in_rows(item, _GENERAL_ROWS)) for item in GENERAL_VARIANTS),
+        *_cluster_variants(kernels, shape),
+        *_warpgroup_variants(kernels, shape),
+    ]
+    return [ours, *(_variant(name, run, chosen, packed, ours) for name, run, chosen in every)]
 
 
-def _strip_rows(variant: Any) -> tuple[int, int]:  # noqa: ANN401 - as above
+Chosen = Callable[[int], Any]
+"""From M to what `run` of a family takes, or None where the kernel is none for so many rows."""
+
+
+def _in_rows(variant: Any, rows: range) -> Chosen:  # noqa: ANN401 - sm70_kernels_cuda is an extra
+    return lambda m: variant if m in rows else None
+
+
+def _strip_rows(variant: Any) -> range:  # noqa: ANN401
     """Rows that fill more than half of a strip kernel's tiles."""
     most = 8 * variant.token_tiles
-    return most // 2 - 3, most
+    return range(most // 2 - 3, most + 1)
+
+
+def _cluster_variants(kernels: Any, shape: Shape) -> list[tuple[str, Any, Chosen]]:  # noqa: ANN401
+    from sm70_kernels_cuda.launch_cluster import CLUSTER_VARIANTS, consider_cluster
+
+    if kernels.cluster is None:
+        return []
+    return [
+        (
+            f"{item.kernel}_b{blocks}",
+            kernels.cluster.run,
+            partial(_consider, consider_cluster, item, blocks, shape, kernels.cluster.card),
+        )
+        for item in CLUSTER_VARIANTS
+        for blocks in _BLOCKS_EACH
+    ]
+
+
+def _warpgroup_variants(kernels: Any, shape: Shape) -> list[tuple[str, Any, Chosen]]:  # noqa: ANN401
+    from sm70_kernels_cuda.launch_warpgroup import MOST_SPLIT, WARPGROUP_VARIANTS, consider_warpgroup
+
+    if kernels.warpgroup is None:
+        return []
+    return [
+        (
+            f"{item.kernel}_k{split}",
+            kernels.warpgroup.run,
+            partial(_consider, consider_warpgroup, item, split, shape, kernels.warpgroup.card),
+        )
+        for item in WARPGROUP_VARIANTS
+        for split in range(1, MOST_SPLIT + 1)
+    ]
+
+
+def _consider(plan: Callable[..., Any], variant: Any, count: int, shape: Shape, card: Any, m: int) -> Any:  # noqa: ANN401
+    return plan(variant, count, m, shape.n, shape.k, card)
 
 
 def _operator(blocks: Tensor, factors: Tensor, k: int, x: Tensor) -> Tensor:
@@ -141,16 +192,16 @@ def _operator(blocks: Tensor, factors: Tensor, k: int, x: Tensor) -> Tensor:
 
 
 def _variant(
-    variant: Any,  # noqa: ANN401 - sm70_kernels_cuda is an extra, and types are checked without it
+    name: str,
     run: Callable[..., None],
+    chosen: Chosen,
     packed: Sequence[tuple[Tensor, Tensor]],
     ours: Contender,
-    rows: tuple[int, int],
 ) -> Contender:
-    """One compiled kernel, for these rows."""
+    """One compiled kernel with one way to spread it over the card."""
 
     def into(blocks: Tensor, factors: Tensor, x: Tensor, y: Tensor) -> None:
-        run(variant, x, blocks, factors, None, y)
+        run(chosen(x.shape[0]), x, blocks, factors, None, y)
 
     def call(blocks: Tensor, factors: Tensor, x: Tensor) -> Tensor:
         y = x.new_empty((x.shape[0], factors.shape[0]))
@@ -158,13 +209,14 @@ def _variant(
         return y
 
     return Contender(
-        variant.kernel,
+        name,
         ours.format,
         ours.nbytes,
         tuple(partial(call, blocks, factors) for blocks, factors in packed),
         ours.decode_rows,
-        rows=rows,
+        accepts=lambda m: chosen(m) is not None,
         into=partial(into, *packed[0]),
+        tolerance=ours.tolerance,
     )
 
 
