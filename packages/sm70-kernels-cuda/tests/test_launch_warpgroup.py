@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import math
+from collections import defaultdict
+from pathlib import Path
+
 import pytest
 
 from sm70_kernels_cuda.launch_cluster import Card
@@ -13,6 +18,7 @@ from sm70_kernels_cuda.launch_warpgroup import (
     plan_warpgroup,
 )
 
+MEASURED = Path(__file__).resolve().parents[3] / "benchmarks" / "results" / "h200" / "warpgroup_kernels.csv"
 # Read from the driver of an H200.
 CLUSTERS = {(1, 2): 66, (1, 3): 39, (1, 4): 30, (1, 5): 22, (1, 6): 17} | {
     (2, 2): 132,
@@ -59,6 +65,22 @@ def test_the_choice_on_measured_shapes() -> None:
     assert (small.launch.kernel, small.launch.cluster) == ("warpgroup_nvfp4_t32_g2_s1", 5)
     wide = choose_warpgroup(64, 17408, 5120, H200)
     assert (wide.launch.kernel, wide.launch.grid) == ("warpgroup_nvfp4_t64_g5_s1", (110, 1))
+
+
+def test_the_choice_is_close_to_the_best_of_the_measured_plans() -> None:
+    times: dict[tuple[int, int, int], dict[str, float]] = defaultdict(dict)
+    with MEASURED.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            n, k = map(int, row["shape"].split("x"))
+            times[int(row["m"]), n, k][row["variant"]] = float(row["us_median"])
+    assert len(times) == 3 * len(SHAPES)
+    losses = {}
+    for (m, n, k), measured in times.items():
+        del measured["ours"]  # what was chosen then
+        plan = choose_warpgroup(m, n, k, H200)
+        losses[m, n, k] = measured[f"{plan.launch.kernel}_k{plan.launch.cluster}"] / min(measured.values())
+    assert max(losses.values()) < 1.05, losses
+    assert math.prod(losses.values()) ** (1 / len(losses)) < 1.01, losses
 
 
 def test_a_card_without_clusters_gets_none() -> None:

@@ -23,37 +23,36 @@ struct PackTokensArguments {
   int block_tokens;  // of a token block
 };
 
-// Grid: (two for each chunk, padded tokens / threads of a block). One thread moves 32 of the 64 columns of one token, the first or
-// the second half of each group: its 4 x 4 pairs are transposed by naming registers.
+// Grid: (chunks, padded tokens / threads of a block). One thread moves the 64 columns of one token, whole sectors of memory: of
+// each half of every group its 4 x 4 pairs are transposed by naming registers.
 SM70_DEVICE void pack_tokens(const PackTokensArguments& args) {
+  constexpr int kHalves = 2;
   constexpr int kWords = 4;  // pairs of a 16-byte piece
-  constexpr int kRows = 2 * kWords;
   allow_next_kernel();
-  const int chunk = static_cast<int>(blockIdx.x) / 2;
-  const int half = static_cast<int>(blockIdx.x) % 2;
-  const int chunks = static_cast<int>(gridDim.x) / 2;
+  const int chunk = static_cast<int>(blockIdx.x);
+  const int chunks = static_cast<int>(gridDim.x);
   const int token = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
   const int block = token / args.block_tokens;
-  const __half* from = args.x + static_cast<size_t>(token) * args.k + chunk * nvfp4_block::kChunkColumns + half * 8;
+  const __half* from = args.x + static_cast<size_t>(token) * args.k + chunk * nvfp4_block::kChunkColumns;
+  uint4* to = reinterpret_cast<uint4*>(args.packed);
+  to += (static_cast<size_t>(block) * chunks + chunk) * kHalves * kWords * args.block_tokens + token % args.block_tokens;
   wait_for_previous_kernel();
-  uint4 pieces[nvfp4_block::kGroups];
+  uint4 pieces[nvfp4_block::kGroups][kHalves];
 #pragma unroll
   for (int t = 0; t < nvfp4_block::kGroups; ++t) {
-    const int column = chunk * nvfp4_block::kChunkColumns + t * nvfp4_block::kGroupColumns;
-    pieces[t] = make_uint4(0, 0, 0, 0);
-    if (token < args.m && column < args.k) {
-      pieces[t] = load_global(reinterpret_cast<const uint4*>(from + t * nvfp4_block::kGroupColumns));
+    const bool there = token < args.m && chunk * nvfp4_block::kChunkColumns + t * nvfp4_block::kGroupColumns < args.k;
+    const uint4* piece = reinterpret_cast<const uint4*>(from + t * nvfp4_block::kGroupColumns);
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      pieces[t][half] = there ? load_global(piece + half) : make_uint4(0, 0, 0, 0);
     }
   }
-  uint4* to = reinterpret_cast<uint4*>(args.packed);
-  const size_t row = (static_cast<size_t>(block) * chunks + chunk) * kRows + half * kWords;
-  to += row * args.block_tokens + token % args.block_tokens;
 #pragma unroll
-  for (int i = 0; i < kWords; ++i) {
+  for (int row = 0; row < kHalves * kWords; ++row) {
     uint32_t word[nvfp4_block::kGroups];
 #pragma unroll
-    for (int t = 0; t < nvfp4_block::kGroups; ++t) word[t] = nvfp4_block::atom_word(pieces[t], i);
-    store_global(to + static_cast<size_t>(i) * args.block_tokens, make_uint4(word[0], word[1], word[2], word[3]));
+    for (int t = 0; t < nvfp4_block::kGroups; ++t) word[t] = nvfp4_block::atom_word(pieces[t][row / kWords], row % kWords);
+    store_global(to + static_cast<size_t>(row) * args.block_tokens, make_uint4(word[0], word[1], word[2], word[3]));
   }
 }
 
