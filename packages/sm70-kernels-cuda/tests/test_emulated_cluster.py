@@ -69,8 +69,8 @@ FAULTS = {
         "waited for|uninitialised",
     ),
     "the peer's sums are not waited for": (
-        "    tokens.received().wait();\n    write_quad",
-        "    write_quad",
+        "    tokens.received().wait();\n    return",
+        "    return",
         "uninitialised|waited for",
     ),
     "x is read before its kernel has ended": ("  wait_for_previous_kernel();\n", "", "previous kernel"),

@@ -70,7 +70,17 @@ class Card:
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """A launch, and those of the kernel's arguments that follow from it."""
+    """A launch, and those of the kernel's arguments that follow from it.
+
+    Attributes:
+        launch: The launch.
+        strips_each: Strips of a cluster; pairs of a strip of the gate and one of up where there are any.
+        clusters_plus1: The first so many clusters have one more.
+        received_offset: Byte offset in shared memory.
+        tokens_offset: Likewise.
+        barriers_offset: Likewise.
+        owners_offset: Likewise.
+    """
 
     launch: Launch
     strips_each: int
@@ -90,22 +100,31 @@ def has_clusters(major: int) -> bool:
 
 
 def plan_cluster(
-    variant: ClusterVariant, m: int, n: int, k: int, card: Card, blocks_each: int = 1
+    variant: ClusterVariant,
+    m: int,
+    n: int,
+    k: int,
+    card: Card,
+    blocks_each: int = 1,
+    *,
+    gated: bool = False,
 ) -> ClusterPlan | None:
     """Lay a problem out over the card's clusters; None where its activations do not fit the shared memory.
 
     Args:
         variant: The kernel; it takes up to `variant.rows` rows.
         m: Rows of x.
-        n: Output features.
+        n: Rows of the weight.
         k: Input features, a multiple of 128.
         card: The device.
         blocks_each: Blocks for each multiprocessor.
+        gated: Whether they are those of a gate and of an up projection, whose strips go in pairs.
     """
-    strips = _divide_up(n, BLOCK_ROWS)
-    clusters = max(1, min(strips, card.multiprocessors * blocks_each // CLUSTER_BLOCKS))
-    each, plus1 = divmod(strips, clusters)
-    most = each + (plus1 > 0)
+    together = 2 if gated else 1
+    groups = _divide_up(n, BLOCK_ROWS * together)
+    clusters = max(1, min(groups, card.multiprocessors * blocks_each // CLUSTER_BLOCKS))
+    each, plus1 = divmod(groups, clusters)
+    most = (each + (plus1 > 0)) * together
     blocks = _divide_up(_divide_up(k, BLOCK_COLUMNS), CLUSTER_BLOCKS)
     partial = (most + variant.warps) * variant.rows * BLOCK_ROWS * 4
     received = most * m * BLOCK_ROWS // CLUSTER_BLOCKS * 4
@@ -127,22 +146,22 @@ def plan_cluster(
     return ClusterPlan(launch, each, plus1, received_offset, tokens_offset, barriers_offset, owners_offset)
 
 
-def choose_cluster(m: int, n: int, k: int, card: Card) -> ClusterPlan | None:
+def choose_cluster(m: int, n: int, k: int, card: Card, *, gated: bool = False) -> ClusterPlan | None:
     """The plan for M rows of x; None where the strip kernel has to run.
 
-    The limits are measured on an H200, on the shapes of benchmarks/results.
+    The limits are measured on an H200, on the shapes of benchmarks/results, and for the plain product alone.
     """
     if m > CLUSTER_VARIANTS[-1].rows or (m > TOKEN_TILE and n * k < _SMALL_WEIGHT):
         return None
     if m > TOKEN_TILE:
-        return plan_cluster(ClusterVariant(2, 16), m, n, k, card)
+        return plan_cluster(ClusterVariant(2, 16), m, n, k, card, gated=gated)
     if m == 1 and k < _LONG_ROWS and _divide_up(n, BLOCK_ROWS) >= 4 * card.multiprocessors:
         # Two small blocks on a multiprocessor hide each other's ends, if enough strips are left for each.
-        plan = plan_cluster(ClusterVariant(1, 8), m, n, k, card, 2)
+        plan = plan_cluster(ClusterVariant(1, 8), m, n, k, card, 2, gated=gated)
         if plan is not None:
             return plan
     few = n * k < _FEW_ELEMENTS and (m <= TOKEN_TILE // 2 or n * k < _FEW_ELEMENTS // 2)
-    return plan_cluster(ClusterVariant(1, 8 if few else 16), m, n, k, card)
+    return plan_cluster(ClusterVariant(1, 8 if few else 16), m, n, k, card, gated=gated)
 
 
 def _divide_up(value: int, divisor: int) -> int:

@@ -93,18 +93,23 @@ class Nvfp4Kernels:
     ) -> None:
         """Multiply with the kernel that suits the number of rows.
 
+        With a y of half the width, w is a merged gate and up projection, the gate first, and y becomes
+        silu(gate) * up. N is a multiple of 64 then.
+
         Args:
             x: FP16 [..., K].
             weight: uint8, in the layout of these kernels.
             row_factor: float32 [N].
             bias: FP16 [N] or None.
-            y: FP16 [..., N], contiguous; written completely.
+            y: FP16 [..., N] or [..., N / 2], contiguous; written completely.
             qpn2: Whether a QPN2 kernel may run; it needs K in multiples of 128.
         """
         x = _readable(x)
-        n = row_factor.shape[0]
-        m, k = y.numel() // n, x.shape[-1]
-        plan = self._cluster.plan(m, n, k) if self._cluster is not None and qpn2 else None
+        n, columns = row_factor.shape[0], y.shape[-1]
+        m, k = y.numel() // columns, x.shape[-1]
+        plan = None
+        if self._cluster is not None and qpn2:
+            plan = self._cluster.plan(m, n, k, gated=columns != n)
         if self._cluster is not None and plan is not None:
             self._cluster.run(plan, x, weight, row_factor, bias, y)
             return
@@ -134,7 +139,7 @@ class Nvfp4Kernels:
             weight: uint8, in the layout of these kernels.
             row_factor: float32 [N].
             bias: FP16 [N] or None.
-            y: FP16 [..., N], contiguous; written completely.
+            y: FP16 [..., N] or, for silu(gate) * up, [..., N / 2], contiguous; written completely.
         """
         fill_operands(_qpn2_block.values, _readable(x), weight, row_factor, bias, y)
         n = row_factor.shape[0]

@@ -58,7 +58,8 @@ class ClusterKernels:
             weight: uint8, `nvfp4_block`.
             row_factor: float32 [N].
             bias: FP16 [N] or None.
-            y: FP16 [..., N], contiguous; written completely.
+            y: FP16 [..., N] or, for silu(gate) * up and a plan for that, [..., N / 2], contiguous; written
+                completely.
         """
         values = _block.values
         fill_operands(values, x, weight, row_factor, bias, y)

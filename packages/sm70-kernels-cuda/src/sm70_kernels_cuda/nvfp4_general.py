@@ -46,11 +46,11 @@ class GeneralKernels:
             weight: uint8, in the variant's layout.
             row_factor: float32 [N].
             bias: FP16 [N] or None.
-            y: FP16 [..., N], contiguous; written completely.
+            y: FP16 [..., N] or, for silu(gate) * up, [..., N / 2], contiguous; written completely.
         """
         fill_operands(_block.values, x, weight, row_factor, bias, y)
         n = row_factor.shape[0]
-        m = y.numel() // n
+        m = y.numel() // y.shape[-1]
         plan = launch_general(variant, m, n, self._atom)
         device = weight.device.index
         self._module.kernel(plan.kernel).launch(plan, _block, device, current_stream(device))

@@ -80,7 +80,7 @@ class WarpgroupKernels:
             weight: uint8, `nvfp4_block`.
             row_factor: float32 [N].
             bias: FP16 [N] or None.
-            y: FP16 [..., N], contiguous; written completely.
+            y: FP16 [..., N] or, for silu(gate) * up, [..., N / 2], contiguous; written completely.
         """
         device = weight.device.index
         stream = current_stream(device)

@@ -17,6 +17,7 @@ OPERAND_FIELDS = (
     ("m", ctypes.c_int),
     ("n", ctypes.c_int),
     ("k", ctypes.c_int),
+    ("gated", ctypes.c_int),
 )
 
 
@@ -37,14 +38,15 @@ def fill_operands(
         weight: uint8, `nvfp4_block`.
         row_factor: float32 [N].
         bias: FP16 [N] or None.
-        y: FP16 [..., N], contiguous.
+        y: FP16 [..., N], contiguous; or [..., N / 2], which asks for silu(gate) * up.
     """
-    n = row_factor.shape[0]
+    n, columns = row_factor.shape[0], y.shape[-1]
     values.weight = weight.data_ptr()
     values.x = x.data_ptr()
     values.y = y.data_ptr()
     values.row_factor = row_factor.data_ptr()
     values.bias = None if bias is None else bias.data_ptr()
-    values.m = y.numel() // n
+    values.m = y.numel() // columns
     values.n = n
     values.k = x.shape[-1]
+    values.gated = columns != n

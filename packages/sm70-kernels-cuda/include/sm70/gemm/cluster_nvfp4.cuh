@@ -7,6 +7,8 @@
 //   bias        FP16     [N] or null                     2 bytes
 //   y           FP16     [M, N] row-major                2 bytes
 //
+// or y[M, N / 2] in gated mode (gated.cuh), for which y is aligned to 8 bytes.
+//
 // The strip kernel (qpn2_nvfp4.cuh) starts a block for each 16 output columns. Here a fixed number of clusters, two blocks
 // each, one block a multiprocessor, share all strips evenly and every warp streams one contiguous piece of memory:
 //
@@ -40,9 +42,10 @@ struct ClusterArguments {
   int m;
   int n;
   int k;
+  int gated;
   int overlapped;      // whether the launch may start before the kernel before it has ended
-  int strips_each;     // strips of a cluster
-  int clusters_plus1;  // the first so many clusters have one strip more
+  int strips_each;     // strips of a cluster; in gated mode pairs of them, gate and up, and likewise
+  int clusters_plus1;  // the first so many clusters have one more
   // Byte offsets in shared memory; partial sums begin at 0.
   int received_offset;
   int tokens_offset;
@@ -65,17 +68,25 @@ struct ClusterShare {
   int first_block;  // of 256 columns
   int blocks;
   int row_blocks;  // of the whole K
+  // Layout blocks from the end of a strip, as far as it is this block's, to the next strip: from an even one, and from two in
+  // a row together.
+  int skip;
+  int two_skips;
 
   SM70_DEVICE explicit ClusterShare(const ClusterArguments& args) {
     const int cluster = static_cast<int>(blockIdx.x) / kClusterBlocks;
     const int extra = cluster < args.clusters_plus1 ? cluster : args.clusters_plus1;
-    first_strip = cluster * args.strips_each + extra;
-    strips = args.strips_each + (cluster < args.clusters_plus1 ? 1 : 0);
+    const int together = args.gated ? 2 : 1;
+    first_strip = (cluster * args.strips_each + extra) * together;
+    strips = (args.strips_each + (cluster < args.clusters_plus1 ? 1 : 0)) * together;
     row_blocks = (args.k + nvfp4_block::kColumns - 1) / nvfp4_block::kColumns;
     const int half = (row_blocks + 1) / 2;
     const bool second = cluster_rank() != 0;
     first_block = second ? half : 0;
     blocks = second ? row_blocks - half : half;
+    const int to_up = args.gated ? args.n / kGatedRows : 1;  // tiles; and from there to the next tile of the gate
+    skip = to_up * row_blocks - blocks;
+    two_skips = (args.gated ? 1 : 2) * row_blocks - 2 * blocks;
   }
 
   SM70_DEVICE int pairs() const { return strips * blocks; }
@@ -86,11 +97,13 @@ struct ClusterCursor {
   const uint8_t* address;
   int strip;
   int block;
+  int skip;  // to the next strip
 
   SM70_DEVICE ClusterCursor(const ClusterArguments& args, const ClusterShare& share, int pair)
       : strip(share.blocks > 0 ? pair / share.blocks : 0), block(share.blocks > 0 ? pair % share.blocks : 0) {
-    const size_t row = static_cast<size_t>(share.first_strip + strip) * share.row_blocks;
+    const size_t row = static_cast<size_t>(weight_tile(args, share.first_strip + strip)) * share.row_blocks;
     address = args.weight + (row + share.first_block + block) * nvfp4_block::kBytes;
+    skip = strip % 2 == 0 ? share.skip : share.two_skips - share.skip;
   }
 
   SM70_DEVICE void advance(const ClusterShare& share) {
@@ -98,7 +111,8 @@ struct ClusterCursor {
     if (++block == share.blocks) {
       block = 0;
       ++strip;
-      address += static_cast<size_t>(share.row_blocks - share.blocks) * nvfp4_block::kBytes;
+      address += static_cast<long long>(skip) * nvfp4_block::kBytes;
+      skip = share.two_skips - skip;
     }
   }
 };
@@ -265,13 +279,29 @@ SM70_DEVICE void finish_cluster(const ClusterArguments& args, const ClusterShare
     const float4 sum = any ? strip_sum<kTokenTiles>(partial, owners, out, (1 - rank) * 8 + out.row) : nothing;
     tokens.received().send(received, i, sum, 1 - rank);
   }
-#pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < quads; i += kWarps * 32) {
+  auto whole_sum = [&](int i) {
     const ClusterOutput out(i, args.m);
-    const int row = rank * 8 + out.row;
-    const float4 sum = any ? strip_sum<kTokenTiles>(partial, owners, out, row) : nothing;
+    const float4 sum = any ? strip_sum<kTokenTiles>(partial, owners, out, rank * 8 + out.row) : nothing;
     tokens.received().wait();
-    write_quad(args, out.token, (share.first_strip + out.strip) * nvfp4_block::kRows + row, add(sum, received.load(i)));
+    return add(sum, received.load(i));
+  };
+  const int step = kWarps * 32;
+  if (args.gated) {
+    const int strip_quads = args.m * 2;
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < quads / 2; i += step) {
+      const int gate = i + i / strip_quads * strip_quads;  // the same four rows of the pair's first strip
+      const ClusterOutput out(gate, args.m);
+      const int n = (share.first_strip + out.strip) / 2 * nvfp4_block::kRows + rank * 8 + out.row;
+      write_gated_quad(args, out.token, n, whole_sum(gate), whole_sum(gate + strip_quads));
+    }
+  } else {
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < quads; i += step) {
+      const ClusterOutput out(i, args.m);
+      const int n = (share.first_strip + out.strip) * nvfp4_block::kRows + rank * 8 + out.row;
+      write_quad(args, out.token, n, whole_sum(i));
+    }
   }
   // Nobody leaves before the peer's sums are here: they are written to this block's memory.
   tokens.received().wait();
