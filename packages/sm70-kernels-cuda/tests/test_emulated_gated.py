@@ -107,6 +107,7 @@ FORMATS: dict[str, tuple[KernelSet, Callable[[np.random.Generator, int, int], Ch
 def test_the_other_layouts(kernel_cache: Path, name: str, atom: Atom, rng: np.random.Generator) -> None:
     kernel_set, random = FORMATS[name]
     kernels = replace(EmulatedFormat.build(atom, kernel_set, kernel_cache), gated=True)
-    for variant in (*kernel_set.strip, *kernel_set.general_for(atom)):
+    variants: list[Variant | GeneralVariant] = [*kernel_set.strip, *kernel_set.general_for(atom)]
+    for variant in variants:
         for n, k, m in ((64, 128, 1), (192, 640, 8 * variant.token_tiles - 1)):
             check_gated_dense(kernels.run, variant, random(rng, n, k), m, rng, with_bias=m > 1)
