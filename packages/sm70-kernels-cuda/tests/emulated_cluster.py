@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulated_kernels import PACKAGE, EmulatedKernels, pack
+from emulated_kernels import PACKAGE, EmulatedKernels, pack, poisoned
 from emulator.emulator import DeviceBuffer, EmulatedLibrary
 from sm70_kernels_cuda.launch import AMPERE_ATOM
 from sm70_kernels_cuda.launch_cluster import Card, ClusterVariant, plan_cluster
@@ -31,11 +31,13 @@ class EmulatedCluster:
         library: The build.
         multiprocessors: Of the imagined card.
         overlapped: Whether the launch may start before the kernel that writes x has ended.
+        gated: Whether weights merge a gate and an up projection, so that y has half their rows.
     """
 
     library: EmulatedLibrary
     multiprocessors: int = 6
     overlapped: bool = True
+    gated: bool = False
 
     @classmethod
     def build(cls, cache: Path, root: Path = PACKAGE) -> EmulatedCluster:
@@ -51,13 +53,14 @@ class EmulatedCluster:
     ) -> NDArray[np.float16]:
         """Run one kernel on a NaN-poisoned output; x is what the kernel before it wrote."""
         (n, k), m = weight.shape, x.shape[0]
-        plan = plan_cluster(variant, m, n, k, Card(self.multiprocessors, SHARED_BYTES))
+        card = Card(self.multiprocessors, SHARED_BYTES)
+        plan = plan_cluster(variant, m, n, k, card, gated=self.gated)
         assert plan is not None
         plan = replace(plan, launch=replace(plan.launch, overlaps_previous=self.overlapped))
         buffers = {
             "weight": DeviceBuffer("weight", pack(weight)),
             "x": DeviceBuffer("x", x, from_previous_kernel=self.overlapped),
-            "y": DeviceBuffer("y", np.full((m, n), np.nan, np.float16), writable=True),
+            "y": DeviceBuffer("y", poisoned(m, n, gated=self.gated), writable=True),
             "row_factor": DeviceBuffer("row_factor", weight.row_factor),
         }
         if bias is not None:
@@ -67,6 +70,7 @@ class EmulatedCluster:
             m=m,
             n=n,
             k=k,
+            gated=self.gated,
             overlapped=self.overlapped,
             strips_each=plan.strips_each,
             clusters_plus1=plan.clusters_plus1,

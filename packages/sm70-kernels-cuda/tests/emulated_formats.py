@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from emulated_kernels import EmulatedKernels
+from emulated_kernels import EmulatedKernels, poisoned
 from emulator.emulator import DeviceBuffer, EmulatedLibrary
 from sm70_kernels_cuda.launch import Variant, launch_dequantize, launch_variant
 from sm70_kernels_cuda.launch_general import GeneralVariant, launch_general
@@ -53,11 +53,12 @@ def resident(kernel_set: KernelSet, weight: Checkpoint) -> Resident:
 
 @dataclass(frozen=True)
 class EmulatedFormat:
-    """The kernels of one layout in one build for the CPU."""
+    """The kernels of one layout in one build for the CPU; with `gated`, weights merge gate and up."""
 
     atom: Atom
     kernel_set: KernelSet
     library: EmulatedLibrary
+    gated: bool = False
 
     @classmethod
     def build(cls, atom: Atom, kernel_set: KernelSet, cache: Path) -> EmulatedFormat:
@@ -86,7 +87,7 @@ class EmulatedFormat:
         buffers = {
             "weight": DeviceBuffer("weight", weight.packed),
             "x": DeviceBuffer("x", x),
-            "y": DeviceBuffer("y", np.full((m, weight.n), np.nan, np.float16), writable=True),
+            "y": DeviceBuffer("y", poisoned(m, weight.n, gated=self.gated), writable=True),
             "row_factor": DeviceBuffer("row_factor", weight.row_factor),
         }
         if bias is not None:
@@ -95,7 +96,7 @@ class EmulatedFormat:
         plan = self._launch(variant, m, weight.n)
         self.library.call(
             f"run_{plan.kernel}",
-            LinearArguments(**addresses, m=m, n=weight.n, k=weight.k),
+            LinearArguments(**addresses, m=m, n=weight.n, k=weight.k, gated=self.gated),
             plan.grid[0],
             plan.shared_bytes,
             registered=list(buffers.values()),

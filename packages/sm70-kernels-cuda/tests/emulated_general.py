@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulated_kernels import PACKAGE, EmulatedKernels, pack
+from emulated_kernels import PACKAGE, EmulatedKernels, pack, poisoned
 from emulator.emulator import DeviceBuffer, EmulatedLibrary
 from sm70_kernels_cuda.launch_general import GeneralVariant, launch_general
 from sm70_kernels_cuda.operands import LinearArguments
@@ -28,10 +28,11 @@ THE_ONE = GeneralVariant(6, 2, 4)
 
 @dataclass(frozen=True)
 class EmulatedGeneral:
-    """One build of the general kernels for the CPU."""
+    """One build of the general kernels for the CPU; with `gated`, weights merge gate and up."""
 
     atom: Atom
     library: EmulatedLibrary
+    gated: bool = False
 
     @classmethod
     def build(
@@ -63,13 +64,13 @@ class EmulatedGeneral:
         buffers = {
             "weight": DeviceBuffer("weight", packed),
             "x": DeviceBuffer("x", x),
-            "y": DeviceBuffer("y", np.full((m, n), np.nan, np.float16), writable=True),
+            "y": DeviceBuffer("y", poisoned(m, n, gated=self.gated), writable=True),
             "row_factor": DeviceBuffer("row_factor", weight.row_factor),
         }
         if bias is not None:
             buffers["bias"] = DeviceBuffer("bias", bias)
         addresses = {name: buffer.address for name, buffer in buffers.items()}
-        arguments = LinearArguments(**addresses, m=m, n=n, k=k)
+        arguments = LinearArguments(**addresses, m=m, n=n, k=k, gated=self.gated)
         plan = launch_general(variant, m, n, self.atom)
         self.library.call(
             f"run_{plan.kernel}",

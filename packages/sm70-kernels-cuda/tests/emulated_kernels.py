@@ -35,12 +35,24 @@ def pack(weight: Checkpoint) -> NDArray[np.uint8]:
     return np.asarray(packed.numpy())
 
 
+def poisoned(m: int, n: int, *, gated: bool) -> NDArray[np.float16]:
+    """An output full of NaN for a weight of N rows."""
+    return np.full((m, n // 2 if gated else n), np.nan, np.float16)
+
+
 @dataclass(frozen=True)
 class EmulatedKernels:
-    """One build of the kernels for the CPU."""
+    """One build of the kernels for the CPU.
+
+    Attributes:
+        atom: What it multiplies with.
+        library: The build.
+        gated: Whether weights merge a gate and an up projection, so that y has half their rows.
+    """
 
     atom: launch.Atom
     library: EmulatedLibrary
+    gated: bool = False
 
     @classmethod
     def build(
@@ -65,13 +77,13 @@ class EmulatedKernels:
         buffers = {
             "weight": DeviceBuffer("weight", pack(weight)),
             "x": DeviceBuffer("x", x),
-            "y": DeviceBuffer("y", np.full((m, n), np.nan, np.float16), writable=True),
+            "y": DeviceBuffer("y", poisoned(m, n, gated=self.gated), writable=True),
             "row_factor": DeviceBuffer("row_factor", weight.row_factor),
         }
         if bias is not None:
             buffers["bias"] = DeviceBuffer("bias", bias)
         addresses = {name: buffer.address for name, buffer in buffers.items()}
-        arguments = LinearArguments(**addresses, m=m, n=n, k=k)
+        arguments = LinearArguments(**addresses, m=m, n=n, k=k, gated=self.gated)
         plan = launch.launch_variant(variant, n, self.atom)
         self.library.call(
             f"run_{plan.kernel}",

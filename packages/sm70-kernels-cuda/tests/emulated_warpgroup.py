@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulated_kernels import PACKAGE, EmulatedKernels, pack
+from emulated_kernels import PACKAGE, EmulatedKernels, pack, poisoned
 from emulator.emulator import DeviceBuffer, EmulatedLibrary
 from sm70_kernels_cuda.launch import AMPERE_ATOM
 from sm70_kernels_cuda.launch_cluster import Card
@@ -31,10 +31,12 @@ class EmulatedWarpgroup:
     Attributes:
         library: The build.
         split: Blocks of a cluster, at most as many as K has blocks.
+        gated: Whether weights merge a gate and an up projection, so that y has half their rows.
     """
 
     library: EmulatedLibrary
     split: int = 1
+    gated: bool = False
 
     @classmethod
     def build(cls, cache: Path, root: Path = PACKAGE, host: str = "warpgroup_host.cpp") -> EmulatedWarpgroup:
@@ -53,7 +55,7 @@ class EmulatedWarpgroup:
         plan = plan_warpgroup(variant, min(self.split, -(-k // 256)), m, n, k, CARD)
         assert plan is not None
         packed = DeviceBuffer("packed", self.pack(plan, x), from_previous_kernel=True)
-        y = DeviceBuffer("y", np.full((m, n), np.nan, np.float16), writable=True)
+        y = DeviceBuffer("y", poisoned(m, n, gated=self.gated), writable=True)
         buffers = {
             "weight": DeviceBuffer("weight", pack(weight)),
             "x": packed,
@@ -67,6 +69,7 @@ class EmulatedWarpgroup:
             m=m,
             n=n,
             k=k,
+            gated=self.gated,
             token_blocks=plan.token_blocks,
             stages=plan.stages,
             received_offset=plan.received_offset,

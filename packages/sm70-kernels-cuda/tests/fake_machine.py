@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from sm70_kernels_cuda.driver import Module
 
-N, K = 40, 256
+N, K = 64, 256
 CARDS = {70: Card(80, 96 * 1024), 90: Card(132, 227 * 1024)}
 STREAM = 0x5EED
 
@@ -101,8 +101,8 @@ class Machine:
         return machine
 
 
-def operator() -> ops._Linear:
-    return ops._Linear.of("nvfp4_linear", NVFP4_KERNELS, NVFP4_HALF_KERNELS)
+def operator(*, gated: bool = False) -> ops._Linear:
+    return ops._Linear.of("nvfp4_linear", NVFP4_KERNELS, NVFP4_HALF_KERNELS, gated=gated)
 
 
 @dataclass

@@ -69,8 +69,8 @@ FAULTS = {
         "waited for|uninitialised",
     ),
     "the peer's sums are not waited for": (
-        "    tokens.received().wait();\n    const float4 sum",
-        "    const float4 sum",
+        "    tokens.received().wait();\n    return",
+        "    return",
         "uninitialised|waited for",
     ),
     "x is read before its kernel has ended": ("  wait_for_previous_kernel();\n", "", "previous kernel"),
@@ -103,7 +103,7 @@ FAULTS = {
         "uninitialised",
     ),
     "columns beyond N written": (
-        "    if (n + i < args.n) store_global(y + i, results[i]);\n",
+        "    if (n + i < columns) store_global(y + i, results[i]);\n",
         "    store_global(y + i, results[i]);\n",
         "outside|bounds|not in|race",
     ),

@@ -121,7 +121,7 @@ FAULTS = {
         "  if (place.ranks > 1) {",
         "race|uninitialised",
     ),
-    "tiles beyond N are read": ("wanted < tiles ? wanted : tiles - 1", "wanted", "outside|not in|bounds"),
+    "tiles beyond N are read": ("weight_tile(args, wanted)", "wanted", "outside|not in|bounds"),
     "tokens beyond M are written": (
         "tokens = args.m - token < Shape::kTokens ? args.m - token : Shape::kTokens;",
         "tokens = Shape::kTokens;",

@@ -50,15 +50,19 @@ FAULTS = {
         "return true;",
         OUTSIDE,
     ),
-    "weights beyond N are read": ("wanted < tiles ? wanted : tiles - 1", "wanted", OUTSIDE),
+    "weights beyond N are read": (
+        "weight_tile(args, first + f * Atom::kTiles + lane.tile)",
+        "(first + f * Atom::kTiles + lane.tile)",
+        OUTSIDE,
+    ),
     "results beyond M and N are written": (
         "if (m >= args.m || n >= args.n) continue;",
         "",
         f"{OUTSIDE}|race",
     ),
     "no barrier before the sum": (
-        "    __syncthreads();\n    store_pass",
-        "    store_pass",
+        "    __syncthreads();\n    if (args.gated)",
+        "    if (args.gated)",
         "uninitialised|race",
     ),
     "no barrier before the next pass": (

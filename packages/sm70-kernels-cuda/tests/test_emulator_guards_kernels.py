@@ -20,15 +20,15 @@ GEMM = "include/sm70/gemm/qpn2_nvfp4.cuh"
 FAULTS = {
     "no barrier before the sum": (
         GEMM,
-        "    __syncthreads();\n    store_token_tile",
-        "    store_token_tile",
+        "    __syncthreads();\n    if (args.gated)",
+        "    if (args.gated)",
         "uninitialised read",
     ),
     "no barrier before the next tile": (GEMM, "    if (i > 0) __syncthreads();", "    ", "race"),
     "barrier in a branch": (
         GEMM,
-        "    __syncthreads();\n    store_token_tile",
-        "    if (warp_index != 1) __syncthreads();\n    store_token_tile",
+        "    __syncthreads();\n    if (args.gated)",
+        "    if (warp_index != 1) __syncthreads();\n    if (args.gated)",
         "barrier|deadlock",
     ),
     "sum beyond the shared memory": (

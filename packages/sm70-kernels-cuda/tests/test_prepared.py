@@ -91,6 +91,24 @@ def test_a_repeated_call_differs_only_in_addresses_and_stream(
     assert (settled[0]["m"], settled[0]["n"], settled[0]["k"]) == (m, N, K)
 
 
+@EACH_FAMILY
+def test_a_gated_call_says_so_to_the_kernel(
+    machine_of: MakeMachine,
+    sm: int,
+    m: int,
+    qpn2: bool,
+    structure: type[ctypes.Structure],
+    kernel: str,
+) -> None:
+    machine, linear = machine_of(sm), operator(gated=True)
+    y = replace(Operands.of(m), qpn2=qpn2).call(linear)
+    assert y.shape == (m, N // 2)
+    launched = machine.driver.launched[-1]
+    arguments = launched.read(structure)
+    assert launched.kernel.startswith(kernel)
+    assert (arguments.m, arguments.n, arguments.k, arguments.gated) == (m, N, K, 1)
+
+
 WRONG: dict[str, Callable[[Operands], dict[str, Any]]] = {
     "x-dtype": lambda good: {"x": good.x.bfloat16()},
     "x-width": lambda good: {"x": good.x[:, :128].contiguous()},

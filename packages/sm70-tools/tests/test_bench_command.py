@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sm70_tools.bench import cases, command, roof, summary
+from sm70_tools.bench import cases, command, gated, roof, summary
 from sm70_tools.bench.cases import Shape
 from sm70_tools.bench.command import Outputs, run_linear_with
 from sm70_tools.bench.errors import RowFileError
@@ -58,12 +58,22 @@ def test_the_options() -> None:
     assert _request("--peers", "").peers == ()
 
 
+def test_the_gated_operator_stands_beside_its_two_steps() -> None:
+    asked = _request("--op", "gated", "--m", "1")
+    assert (asked.op, asked.shapes, asked.peers) == (gated.GATED, gated.SHAPES, (gated.TWO_STEPS,))
+    assert _request("--op", "gated", "--shapes", "5120x1536").shapes == (Shape(5120, 1536),)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (("--shapes", "5120"), "--shapes with '5120'"),
         (("--m", "0"), "--m '0'"),
         (("--peers", "marlyn"), "--peers with 'marlyn'. Allowed: humming, torch"),
+        (
+            ("--op", "gated", "--shapes", "5000x1536"),
+            "--op gated with 5000x1536. Allowed: N in multiples of 64",
+        ),
         (("--rounds", "4"), "--rounds 4. Allowed: 5 or more"),
     ],
 )

@@ -14,10 +14,11 @@ from sm70_tools.bench import cases, contenders, linear
 from sm70_tools.bench.cases import Shape
 from sm70_tools.bench.contenders import Contender, load_ours
 from sm70_tools.bench.errors import WrongResultError
+from sm70_tools.bench.gated import GATED, TWO_STEPS, load_gated
 from sm70_tools.bench.linear import LinearRun, Outcome, Request
 from sm70_tools.bench.peers import PEERS, Peer
 from sm70_tools.bench.weights import Nvfp4Weight, relative_error
-from tools_bench import ODD, SMALL, FakeEngine, absent_peer, request
+from tools_bench import ODD, PROVENANCE, SMALL, FakeEngine, absent_peer, request
 
 TORCH = PEERS["torch"]
 
@@ -73,6 +74,27 @@ def test_the_suites_operator_passes_its_check(shape: Shape, m: int) -> None:
     (ours,) = load_ours([_weight(shape)], shape, every_variant=False)
     x = torch.randn(m, shape.k, dtype=torch.float16)
     assert 0 < ours.check(x, shape.n) < 3e-4
+
+
+def test_the_gated_operator_and_its_two_steps_pass_the_check() -> None:
+    shape = Shape(128, 256)
+    (ours,), two_steps = load_gated([_weight(shape)], shape), TWO_STEPS.load([_weight(shape)], shape)
+    x = torch.randn(5, shape.k, dtype=torch.float16)
+    assert 0 < ours.check(x, shape.n) < 3e-4
+    assert ours.check(x, shape.n) < two_steps.check(x, shape.n)
+    exchanged = replace(ours, calls=(lambda x: ours.calls[0](x).flip(-1),))
+    with pytest.raises(WrongResultError, match="ours at 128x256, M=5"):
+        exchanged.check(x, shape.n)
+
+
+def test_a_gated_run_says_so_in_its_rows() -> None:
+    asked = replace(request(shapes=(Shape(64, 256),), rows=(1, 3), peers=(TWO_STEPS,)), op=GATED)
+    outcome = _run(asked, FakeEngine())
+    assert not outcome.failures
+    assert [(item.op, item.m, item.variant) for item in outcome.measurements] == [
+        (GATED, m, variant) for m in (1, 3) for variant in ("ours", "two_steps")
+    ]
+    assert {item.row(PROVENANCE, 4000.0)["op"] for item in outcome.measurements} == {"gated_linear"}
 
 
 @pytest.mark.parametrize("writes_into", [False, True])

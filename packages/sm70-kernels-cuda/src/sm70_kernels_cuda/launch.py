@@ -16,6 +16,9 @@ NATIVE_ROWS = 32
 QPN2_K_MULTIPLE = 128
 """K of the QPN2 kernels is a multiple of this."""
 
+GATED_N_MULTIPLE = 64
+"""N of a merged gate and up projection, for which y is silu(gate) * up, is a multiple of this."""
+
 DEQUANTIZE_KERNEL = "dequantize_nvfp4"
 DEQUANTIZE_THREADS = 128
 

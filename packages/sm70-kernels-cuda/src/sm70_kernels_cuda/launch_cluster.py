@@ -70,7 +70,17 @@ class Card:
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """A launch, and those of the kernel's arguments that follow from it."""
+    """A launch, and those of the kernel's arguments that follow from it.
+
+    Attributes:
+        launch: The launch.
+        strips_each: Strips of a cluster; pairs of a strip of the gate and one of up where there are any.
+        clusters_plus1: The first so many clusters have one more.
+        received_offset: Byte offset in shared memory.
+        tokens_offset: Likewise.
+        barriers_offset: Likewise.
+        owners_offset: Likewise.
+    """
 
     launch: Launch
     strips_each: int
@@ -93,22 +103,31 @@ def has_clusters(major: int) -> bool:
 
 
 def plan_cluster(
-    variant: ClusterVariant, m: int, n: int, k: int, card: Card, blocks_each: int = 1
+    variant: ClusterVariant,
+    m: int,
+    n: int,
+    k: int,
+    card: Card,
+    blocks_each: int = 1,
+    *,
+    gated: bool = False,
 ) -> ClusterPlan | None:
     """Lay a problem out over the card's clusters; None where its activations do not fit the shared memory.
 
     Args:
         variant: The kernel; it takes up to `variant.rows` rows.
         m: Rows of x.
-        n: Output features.
+        n: Rows of the weight.
         k: Input features, a multiple of 128.
         card: The device.
         blocks_each: Blocks for each multiprocessor.
+        gated: Whether they are those of a gate and of an up projection, whose strips go in pairs.
     """
-    strips = _divide_up(n, BLOCK_ROWS)
-    clusters = max(1, min(strips, card.multiprocessors * blocks_each // CLUSTER_BLOCKS))
-    each, plus1 = divmod(strips, clusters)
-    most = each + (plus1 > 0)
+    together = 2 if gated else 1
+    groups = _divide_up(n, BLOCK_ROWS * together)
+    clusters = max(1, min(groups, card.multiprocessors * blocks_each // CLUSTER_BLOCKS))
+    each, plus1 = divmod(groups, clusters)
+    most = (each + (plus1 > 0)) * together
     row_blocks = _divide_up(k, BLOCK_COLUMNS)
     blocks = _divide_up(row_blocks, CLUSTER_BLOCKS)
     other_blocks = row_blocks - blocks
@@ -146,24 +165,24 @@ def plan_cluster(
     )
 
 
-def choose_cluster(m: int, n: int, k: int, card: Card) -> ClusterPlan | None:
+def choose_cluster(m: int, n: int, k: int, card: Card, *, gated: bool = False) -> ClusterPlan | None:
     """The plan for M rows of x; None where the strip kernel has to run.
 
     The limits are fitted to rows of 20 shapes and 1 to 16 rows of x, measured on an H200 with a development
     build: on those, the choice takes 0.3 % longer than the best variant in the geometric mean up to 8 rows
-    of x, and 0.8 % above. The strip kernel was never faster.
+    of x, and 0.8 % above. The strip kernel was never faster. All were plain products.
     """
     if m > CLUSTER_VARIANTS[-1].rows:
         return None
     few = _FEW_ELEMENTS if m <= TOKEN_TILE // 2 or m > TOKEN_TILE else _FEW_ELEMENTS_FROM_5_ROWS
     tiles = _divide_up(m, TOKEN_TILE)
     if n * k <= few:
-        return plan_cluster(ClusterVariant(tiles, 8), m, n, k, card)
+        return plan_cluster(ClusterVariant(tiles, 8), m, n, k, card, gated=gated)
     if m <= TOKEN_TILE and m * k <= _FEW_TOKEN_ELEMENTS:
-        plan = plan_cluster(ClusterVariant(tiles, 8), m, n, k, card, 2)
+        plan = plan_cluster(ClusterVariant(tiles, 8), m, n, k, card, 2, gated=gated)
         if plan is not None:
             return plan
-    return plan_cluster(ClusterVariant(tiles, 16), m, n, k, card)
+    return plan_cluster(ClusterVariant(tiles, 16), m, n, k, card, gated=gated)
 
 
 def consider_cluster(

@@ -47,6 +47,24 @@ class PackedLinear(nn.Module):
         )
         return result
 
+    def gated(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Return silu(gate) * up of a merged projection, whose first N / 2 outputs are the gate.
+
+        Args:
+            x: FP16 [..., K].
+            bias: FP16 [N] or None.
+
+        Returns:
+            FP16 [..., N / 2].
+
+        Raises:
+            ProblemError: N is no multiple of 64.
+        """
+        result: Tensor = torch.ops.sm70.nvfp4_gated_linear(
+            x, self.weight, self.row_factor, bias, self.k, self.qpn2, self.dense_rows
+        )
+        return result
+
 
 class PackedMxfp4Linear(PackedLinear):
     """A packed MXFP4 weight, multiplied by `sm70::mxfp4_linear`.
@@ -57,6 +75,13 @@ class PackedMxfp4Linear(PackedLinear):
     """
 
     _operator = torch.ops.sm70.mxfp4_linear
+
+    def gated(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Return silu(gate) * up of a merged projection: FP16 [..., K] to FP16 [..., N / 2]."""
+        result: Tensor = torch.ops.sm70.mxfp4_gated_linear(
+            x, self.weight, self.row_factor, bias, self.k, self.qpn2, self.dense_rows
+        )
+        return result
 
 
 class DenseLinear(nn.Module):

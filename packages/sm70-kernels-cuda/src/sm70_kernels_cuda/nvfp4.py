@@ -82,7 +82,9 @@ class Nvfp4Kernels(LinearKernels[launch.Variant]):
         self.warpgroup = warpgroup
         self._set = kernel_set
 
-    def prepare_linear(self, m: int, n: int, k: int, device: int, *, qpn2: bool) -> Product:
+    def prepare_linear(
+        self, m: int, n: int, k: int, device: int, *, qpn2: bool, gated: bool = False
+    ) -> Product:
         """Prepare the kernel that suits the number of rows.
 
         Args:
@@ -91,21 +93,24 @@ class Nvfp4Kernels(LinearKernels[launch.Variant]):
             k: Input features.
             device: CUDA device index; the device must be current.
             qpn2: Whether a QPN2 kernel may run; it needs K in multiples of 128.
+            gated: See `LinearKernels.prepare`.
         """
-        plan = self.cluster.plan(m, n, k) if self.cluster is not None and qpn2 else None
+        plan = self.cluster.plan(m, n, k, gated=gated) if self.cluster is not None and qpn2 else None
         if self.cluster is not None and plan is not None:
-            return self.cluster.prepare(plan, m, n, k, device)
+            return self.cluster.prepare(plan, m, n, k, device, gated=gated)
         if self.warpgroup is not None and m > CLUSTER_ROWS:
-            return self.warpgroup.prepare(self.warpgroup.plan(m, n, k), m, n, k, device)
+            return self.warpgroup.prepare(self.warpgroup.plan(m, n, k), m, n, k, device, gated=gated)
         variant = self._choose(m, n, k, qpn2)
         if isinstance(variant, launch.Variant):
-            return self.prepare(variant, m, n, k, device)
-        return self.general.prepare(variant, m, n, k, device)
+            return self.prepare(variant, m, n, k, device, gated=gated)
+        return self.general.prepare(variant, m, n, k, device, gated=gated)
 
-    def prepare(self, chosen: launch.Variant, m: int, n: int, k: int, device: int) -> Product:
+    def prepare(
+        self, chosen: launch.Variant, m: int, n: int, k: int, device: int, *, gated: bool = False
+    ) -> Product:
         """Settle everything but the operands; see `LinearKernels`. M is up to `8 * token_tiles`."""
         strip = launch.launch_variant(chosen, n, self._atom)
-        arguments = LinearArguments(m=m, n=n, k=k)
+        arguments = LinearArguments(m=m, n=n, k=k, gated=gated)
         kernel = self._module.kernel(strip.kernel)
         return PreparedLaunch(kernel, strip, arguments, OPERAND_ADDRESSES, device).enqueue
 

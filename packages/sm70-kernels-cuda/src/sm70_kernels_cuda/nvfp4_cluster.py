@@ -42,12 +42,15 @@ class ClusterKernels(LinearKernels[ClusterPlan]):
         # A model has few distinct sizes, and the plan is arithmetic of them alone.
         self.plan = functools.lru_cache(maxsize=1024)(functools.partial(choose_cluster, card=card))
 
-    def prepare(self, chosen: ClusterPlan, m: int, n: int, k: int, device: int) -> Product:
+    def prepare(
+        self, chosen: ClusterPlan, m: int, n: int, k: int, device: int, *, gated: bool = False
+    ) -> Product:
         """Settle everything but the operands; see `LinearKernels`."""
         arguments = ClusterArguments(
             m=m,
             n=n,
             k=k,
+            gated=gated,
             overlapped=chosen.launch.overlaps_previous,
             strips_each=chosen.strips_each,
             clusters_plus1=chosen.clusters_plus1,

@@ -21,9 +21,11 @@ class GeneralKernels(LinearKernels[GeneralVariant]):
         self._module = module
         self._atom = atom
 
-    def prepare(self, chosen: GeneralVariant, m: int, n: int, k: int, device: int) -> Product:
+    def prepare(
+        self, chosen: GeneralVariant, m: int, n: int, k: int, device: int, *, gated: bool = False
+    ) -> Product:
         """Settle everything but the operands; see `LinearKernels`. K is a multiple of 16."""
         launch = launch_general(chosen, m, n, self._atom)
-        arguments = LinearArguments(m=m, n=n, k=k)
+        arguments = LinearArguments(m=m, n=n, k=k, gated=gated)
         kernel = self._module.kernel(launch.kernel)
         return PreparedLaunch(kernel, launch, arguments, OPERAND_ADDRESSES, device).enqueue

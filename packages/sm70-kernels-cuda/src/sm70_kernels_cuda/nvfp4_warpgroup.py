@@ -63,7 +63,9 @@ class WarpgroupKernels(LinearKernels[WarpgroupPlan]):
         # A model has few distinct sizes, and the plan is arithmetic of them alone.
         self.plan = functools.lru_cache(maxsize=1024)(functools.partial(choose_warpgroup, card=card))
 
-    def prepare(self, chosen: WarpgroupPlan, m: int, n: int, k: int, device: int) -> Product:
+    def prepare(
+        self, chosen: WarpgroupPlan, m: int, n: int, k: int, device: int, *, gated: bool = False
+    ) -> Product:
         """Settle everything but the operands; see `LinearKernels`. The result enqueues two kernels."""
         pack = PreparedLaunch(
             self._module.kernel(chosen.pack.kernel),
@@ -79,6 +81,7 @@ class WarpgroupKernels(LinearKernels[WarpgroupPlan]):
                 m=m,
                 n=n,
                 k=k,
+                gated=gated,
                 token_blocks=chosen.token_blocks,
                 stages=chosen.stages,
                 received_offset=chosen.received_offset,

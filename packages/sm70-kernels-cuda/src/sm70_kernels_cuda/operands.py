@@ -20,6 +20,7 @@ OPERAND_FIELDS = (
     ("m", ctypes.c_int),
     ("n", ctypes.c_int),
     ("k", ctypes.c_int),
+    ("gated", ctypes.c_int),
 )
 OPERAND_ADDRESSES = 5
 """How many of `OPERAND_FIELDS` are addresses; the sizes are settled when a launch is prepared."""
@@ -49,7 +50,7 @@ class LinearKernels(Generic[Chosen]):
     Nothing is kept between calls: scratch belongs to the invocation.
     """
 
-    def prepare(self, chosen: Chosen, m: int, n: int, k: int, device: int) -> Product:
+    def prepare(self, chosen: Chosen, m: int, n: int, k: int, device: int, *, gated: bool = False) -> Product:
         """Settle everything but the operands.
 
         Args:
@@ -58,6 +59,8 @@ class LinearKernels(Generic[Chosen]):
             n: Output features.
             k: Input features.
             device: CUDA device index.
+            gated: Whether w is a merged gate and up projection, the gate first, and y is silu(gate) * up of
+                half the width. N is a multiple of 64 then, and the choice, if it depends on this, for it.
 
         Raises:
             DriverError: The binary or the device cannot run it.
@@ -81,10 +84,11 @@ class LinearKernels(Generic[Chosen]):
             weight: uint8, in the layout of these kernels.
             row_factor: float32 [N].
             bias: FP16 [N] or None.
-            y: FP16 [..., N], contiguous; written completely.
+            y: FP16 [..., N] or, for silu(gate) * up, [..., N / 2], contiguous; written completely.
         """
-        n, device = row_factor.shape[0], weight.device.index
-        self.prepare(chosen, y.numel() // n, n, x.shape[-1], device)(
+        n, columns, device = row_factor.shape[0], y.shape[-1], weight.device.index
+        m, k = y.numel() // columns, x.shape[-1]
+        self.prepare(chosen, m, n, k, device, gated=columns != n)(
             current_stream(device),
             weight.data_ptr(),
             x.data_ptr(),

@@ -1,8 +1,9 @@
 """The operators that torch sees: opaque to compilers, each with a fake and a CPU reference.
 
 `sm70::nvfp4_linear` and `sm70::mxfp4_linear` take the same arguments; which layout a weight has follows from
-the bytes of its blocks. Importing this module registers them, which `modules.py` does when the first layer is
-prepared.
+the bytes of its blocks. `sm70::nvfp4_gated_linear` and `sm70::mxfp4_gated_linear` take them as well, for a
+weight that merges a gate and an up projection, and return silu(gate) * up. Importing this
+module registers them, which `modules.py` does when the first layer is prepared.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from sm70_kernels_cuda.kernel_set import MXFP4_KERNELS, NVFP4_HALF_KERNELS, NVFP4_KERNELS, KernelSet
-from sm70_kernels_cuda.launch import QPN2_K_MULTIPLE
+from sm70_kernels_cuda.launch import GATED_N_MULTIPLE, QPN2_K_MULTIPLE
 from sm70_kernels_cuda.nvfp4 import kernels_for
 from sm70_kernels_cuda.prepared import Call, PreparedCalls, PreparedDense, PreparedLinear
 from sm70_kernels_cuda.reference import decode_fp4
@@ -29,27 +30,29 @@ _LIBRARY = torch.library.Library("sm70", "FRAGMENT")
 
 @dataclass(frozen=True)
 class _Linear:
-    """One operator: y = (x @ w^T) * row_factor + bias for the layouts of one format.
+    """One operator: y = (x @ w^T) * row_factor + bias, or silu(gate) * up of it, for the layouts of a format.
 
     Attributes:
         name: Name of the operator.
         kernel_sets: Kernels by the bytes of a block. A weight of none of them is judged by the first.
         calls: What calls on CUDA have prepared.
+        gated: Whether the rows of w are those of a gate and of an up projection.
     """
 
     name: str
     kernel_sets: dict[int, KernelSet]
+    gated: bool
     calls: PreparedCalls = field(default_factory=PreparedCalls)
 
     @classmethod
-    def of(cls, name: str, *kernel_sets: KernelSet) -> _Linear:
-        return cls(name, {item.layout.block_bytes(): item for item in kernel_sets})
+    def of(cls, name: str, *kernel_sets: KernelSet, gated: bool = False) -> _Linear:
+        return cls(name, {item.layout.block_bytes(): item for item in kernel_sets}, gated)
 
     def register(self) -> None:
         _LIBRARY.define(f"{self.name}({_ARGUMENTS}) -> Tensor")
         _LIBRARY.impl(self.name, self.cuda, "CUDA")
         _LIBRARY.impl(self.name, self.cpu, "CPU")
-        torch.library.register_fake(f"sm70::{self.name}", _fake, lib=_LIBRARY)
+        torch.library.register_fake(f"sm70::{self.name}", self.fake, lib=_LIBRARY)
 
     def cuda(
         self,
@@ -99,15 +102,17 @@ class _Linear:
         """Check the operands and settle everything that follows from the key of `cuda`."""
         kernel_set = self._checked(x, weight, row_factor, bias, k, qpn2=qpn2)
         n, device = row_factor.shape[0], x.get_device()
-        shape = (*x.shape[:-1], n)
+        shape = (*x.shape[:-1], self._columns(n))
         m = math.prod(shape[:-1])
         if m == 0:
             return lambda x, *_: x.new_empty(shape)
         with torch.cuda.device(device):
             kernels = kernels_for(device, kernel_set)
             if m < (dense_rows or kernels.dense_rows):
-                return PreparedLinear(kernels.prepare_linear(m, n, k, device, qpn2=qpn2), shape, device).call
-            return PreparedDense(kernels.prepare_dequantize(n, k, device), shape, k, device).call
+                product = kernels.prepare_linear(m, n, k, device, qpn2=qpn2, gated=self.gated)
+                return PreparedLinear(product, shape, device).call
+            decode = kernels.prepare_dequantize(n, k, device)
+            return PreparedDense(decode, n, k, shape, device, gated=self.gated).call
 
     def cpu(
         self,
@@ -122,7 +127,23 @@ class _Linear:
         layout = self._checked(x, weight, row_factor, bias, k, qpn2=qpn2).layout(row_factor.shape[0], k)
         codes, stored = layout.unpack(weight)
         y = x.float() @ decode_fp4(codes, layout.group_factors(stored), row_factor).t()
-        return (y if bias is None else y + bias.float()).to(x.dtype)
+        y = y if bias is None else y + bias.float()
+        if self.gated:
+            gate, up = y.chunk(2, dim=-1)
+            y = torch.nn.functional.silu(gate) * up
+        return y.to(x.dtype)
+
+    def fake(
+        self,
+        x: Tensor,
+        weight: Tensor,  # noqa: ARG002 - the operator's signature
+        row_factor: Tensor,
+        bias: Tensor | None,  # noqa: ARG002
+        k: int,  # noqa: ARG002
+        qpn2: bool = True,  # noqa: ARG002
+        dense_rows: int = 0,  # noqa: ARG002
+    ) -> Tensor:
+        return x.new_empty((*x.shape[:-1], self._columns(row_factor.shape[0])))
 
     def _checked(
         self, x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None, k: int, *, qpn2: bool
@@ -133,6 +154,7 @@ class _Linear:
         device = x.device
         fits = (
             n > 0
+            and not (self.gated and n % GATED_N_MULTIPLE)
             and x.dtype is torch.float16
             and x.shape[-1] == k
             and k % _k_multiple(kernel_set, qpn2=qpn2) == 0
@@ -146,20 +168,12 @@ class _Linear:
             and (bias is None or (_fits_bias(bias, n) and bias.device == device))
         )
         if not fits:
-            raise ProblemError(_misfit(self.name, kernel_set, x, weight, row_factor, bias, k, qpn2=qpn2))
+            raise ProblemError(_misfit(self, kernel_set, x, weight, row_factor, bias, k, qpn2=qpn2))
         return kernel_set
 
-
-def _fake(
-    x: Tensor,
-    weight: Tensor,  # noqa: ARG001 - the operators' signature
-    row_factor: Tensor,
-    bias: Tensor | None,  # noqa: ARG001
-    k: int,  # noqa: ARG001
-    qpn2: bool = True,  # noqa: ARG001
-    dense_rows: int = 0,  # noqa: ARG001
-) -> Tensor:
-    return x.new_empty((*x.shape[:-1], row_factor.shape[0]))
+    def _columns(self, n: int) -> int:
+        """Columns of the result."""
+        return n // 2 if self.gated else n
 
 
 def _k_multiple(kernel_set: KernelSet, *, qpn2: bool) -> int:
@@ -176,7 +190,7 @@ def _fits_bias(bias: Tensor, n: int) -> bool:
 
 
 def _misfit(
-    name: str,
+    operator: _Linear,
     kernel_set: KernelSet,
     x: Tensor,
     weight: Tensor,
@@ -189,6 +203,8 @@ def _misfit(
     n = row_factor.shape[0]
     shape = _storage_shape(kernel_set, n, k)
     problems = [] if n else ["row_factor without elements, allowed: one for each of N >= 1 output features"]
+    if operator.gated and n % GATED_N_MULTIPLE:
+        problems.append(f"N={n} of gate and up together, allowed: multiples of {GATED_N_MULTIPLE}")
     multiple = _k_multiple(kernel_set, qpn2=qpn2)
     if k % multiple:
         problems.append(f"K={k} with qpn2={qpn2}, allowed: multiples of {multiple}")
@@ -206,7 +222,7 @@ def _misfit(
     if len(devices) > 1:
         problems.append(f"tensors on {', '.join(devices)}, allowed: one device")
     return describe(
-        asked=f"sm70::{name} with N={n}, K={k}: " + "; ".join(problems),
+        asked=f"sm70::{operator.name} with N={n}, K={k}: " + "; ".join(problems),
         allowed="what the kernel's prepare returned, and FP16 activations",
         fix="Pass --dtype float16, and let the layer call the operator",
     )
@@ -215,5 +231,7 @@ def _misfit(
 for _operator in (
     _Linear.of("nvfp4_linear", NVFP4_KERNELS, NVFP4_HALF_KERNELS),
     _Linear.of("mxfp4_linear", MXFP4_KERNELS),
+    _Linear.of("nvfp4_gated_linear", NVFP4_KERNELS, NVFP4_HALF_KERNELS, gated=True),
+    _Linear.of("mxfp4_gated_linear", MXFP4_KERNELS, gated=True),
 ):
     _operator.register()

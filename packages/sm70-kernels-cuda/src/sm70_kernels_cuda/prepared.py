@@ -87,26 +87,47 @@ class PreparedLinear:
 class PreparedDense:
     """A product by a dense GEMM of the decoded weight, which is scratch."""
 
-    __slots__ = ("_decode", "_device", "_k", "_shape")
+    __slots__ = ("_decode", "_device", "_gated", "_k", "_n", "_shape")
 
     def __init__(
-        self, decode: Callable[[int, int, int, int], None], shape: tuple[int, ...], k: int, device: int
+        self,
+        decode: Callable[[int, int, int, int], None],
+        n: int,
+        k: int,
+        shape: tuple[int, ...],
+        device: int,
+        *,
+        gated: bool,
     ) -> None:
-        """Take what enqueues the decoder, the shape of y, K, and the CUDA device index."""
+        """Take what enqueues the decoder.
+
+        Args:
+            decode: Enqueues the decoder.
+            n: Output features of the weight.
+            k: Input features.
+            shape: Of y.
+            device: CUDA device index.
+            gated: Whether y is silu(gate) * up.
+        """
         self._decode = decode
-        self._shape = shape
+        self._n = n
         self._k = k
+        self._shape = shape
         self._device = device
+        self._gated = gated
 
     def call(self, x: Tensor, weight: Tensor, row_factor: Tensor, bias: Tensor | None) -> Tensor:
         """Enqueue both on the current stream of the device; see `Call`."""
-        device, k, n = self._device, self._k, self._shape[-1]
+        device, k, n = self._device, self._k, self._n
         previous = exchange_device(device)
         try:
             dense: Tensor = empty_strided((n, k), (k, 1), _FP16)
             self._decode(current_stream(device), weight.data_ptr(), row_factor.data_ptr(), dense.data_ptr())
             rows = x.reshape(math.prod(self._shape[:-1]), k)
             y = torch.mm(rows, dense.t()) if bias is None else torch.addmm(bias, rows, dense.t())
+            if self._gated:  # as stock vLLM computes it: each step rounds to FP16
+                gate, up = y.chunk(2, dim=-1)
+                y = torch.nn.functional.silu(gate) * up
         finally:
             if previous != device:
                 restore_device(previous)

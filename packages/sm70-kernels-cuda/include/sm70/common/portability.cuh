@@ -106,6 +106,18 @@ class SharedSpan {
 
 namespace sm70 {
 
+// 1 / x to 1 ulp, 0 where that is subnormal; a division would bring a subroutine for the cases that this leaves out.
+// PTX ISA, rcp.approx.ftz.f32: every sm.
+SM70_DEVICE float reciprocal(float x) {
+#ifdef SM70_EMULATED
+  return 1.0f / x;
+#else
+  float result;
+  asm volatile("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+#endif
+}
+
 // Two packed halves travel as one 32-bit word; the unions stay inside these functions.
 SM70_DEVICE uint32_t pack_half2(__half2 value) {
   union {

@@ -7,6 +7,8 @@
 //   bias        FP16     [N] or null                     2 bytes
 //   y           FP16     [M, N] row-major                2 bytes
 //
+// or y[M, N / 2] in gated mode (gated.cuh), for which y is aligned to 8 bytes.
+//
 // The strip kernel (qpn2_nvfp4.cuh) starts a block for each 16 output columns. Here a fixed number of clusters, two blocks
 // each, one block a multiprocessor, share all strips evenly and every warp streams one contiguous piece of memory:
 //
@@ -40,9 +42,10 @@ struct ClusterArguments {
   int m;
   int n;
   int k;
+  int gated;
   int overlapped;      // whether the launch may start before the kernel before it has ended
-  int strips_each;     // strips of a cluster
-  int clusters_plus1;  // the first so many clusters have one strip more
+  int strips_each;     // strips of a cluster; in gated mode pairs of them, gate and up, and likewise
+  int clusters_plus1;  // the first so many clusters have one more
   // 1 / column blocks of the block of rank 0 and of rank 1, or 0: a division would stand before the first load.
   float inverse_blocks[2];
   int segment_shift;  // a barrier for x counts 2^segment_shift column blocks
@@ -70,16 +73,24 @@ struct ClusterShare {
   int blocks;
   int row_blocks;  // of the whole K
   int rank;
+  // Layout blocks from the end of a strip, as far as it is this block's, to the next strip: from an even one, and from two in
+  // a row together.
+  int skip;
+  int two_skips;
 
   SM70_DEVICE explicit ClusterShare(const ClusterArguments& args) : rank(static_cast<int>(cluster_rank())) {
     const int cluster = static_cast<int>(blockIdx.x) / kClusterBlocks;
     const int extra = cluster < args.clusters_plus1 ? cluster : args.clusters_plus1;
-    first_strip = cluster * args.strips_each + extra;
-    strips = args.strips_each + (cluster < args.clusters_plus1 ? 1 : 0);
+    const int together = args.gated ? 2 : 1;
+    first_strip = (cluster * args.strips_each + extra) * together;
+    strips = (args.strips_each + (cluster < args.clusters_plus1 ? 1 : 0)) * together;
     row_blocks = (args.k + nvfp4_block::kColumns - 1) / nvfp4_block::kColumns;
     const int half = (row_blocks + 1) / 2;
     first_block = rank == 0 ? 0 : half;
     blocks = rank == 0 ? half : row_blocks - half;
+    const int to_up = args.gated ? args.n / kGatedRows : 1;  // tiles; and from there to the next tile of the gate
+    skip = to_up * row_blocks - blocks;
+    two_skips = (args.gated ? 1 : 2) * row_blocks - 2 * blocks;
   }
 
   SM70_DEVICE int pairs() const { return strips * blocks; }
@@ -89,6 +100,7 @@ struct ClusterShare {
 struct ClusterPosition {
   int strip;
   int block;
+  int skip;  // to the next strip
 
   // The product is at least half an inverse away from the next integer, far more than it is off.
   SM70_DEVICE ClusterPosition(const ClusterArguments& args, const ClusterShare& share, int pair)
@@ -107,20 +119,26 @@ struct ClusterPosition {
 struct ClusterWeights {
   nvfp4_block::LaneCursor cursor;
   int block;  // of the position
+  int skip;   // to the next strip
 
   SM70_DEVICE ClusterWeights(const ClusterArguments& args, const ClusterShare& share, const ClusterPosition& at,
                              const AmpereAtom::Lane& lane)
-      : cursor(args.weight + first_block(share, at) * nvfp4_block::kBytes, lane.quad_lane, lane.row), block(at.block) {}
+      : cursor(args.weight + first_block(args, share, at) * nvfp4_block::kBytes, lane.quad_lane, lane.row),
+        block(at.block),
+        skip(at.strip % 2 == 0 ? share.skip : share.two_skips - share.skip) {}
 
   SM70_DEVICE void advance(const ClusterShare& share) {
     const bool ends_strip = ++block == share.blocks;
-    cursor.advance(ends_strip ? share.row_blocks - share.blocks + 1 : 1);
-    if (ends_strip) block = 0;
+    cursor.advance(ends_strip ? skip + 1 : 1);
+    if (!ends_strip) return;
+    block = 0;
+    skip = share.two_skips - skip;
   }
 
  private:
-  SM70_DEVICE static size_t first_block(const ClusterShare& share, const ClusterPosition& at) {
-    return static_cast<size_t>(share.first_strip + at.strip) * share.row_blocks + share.first_block + at.block;
+  SM70_DEVICE static size_t first_block(const ClusterArguments& args, const ClusterShare& share, const ClusterPosition& at) {
+    const size_t tile = static_cast<size_t>(weight_tile(args, share.first_strip + at.strip));
+    return tile * share.row_blocks + share.first_block + at.block;
   }
 };
 
@@ -276,7 +294,7 @@ struct StripOwners {
 
 constexpr int kFinishedRows = nvfp4_block::kRows / kClusterBlocks;
 
-// What finishes the columns of y: the block of rank r has rows 8 r to 8 r + 7 of every strip. A thread loads its part while
+// What finishes the rows of the product: the block of rank r has rows 8 r to 8 r + 7 of every strip. A thread loads its part while
 // the weights are multiplied.
 template <int kThreads>
 class ClusterFinish {
@@ -284,7 +302,8 @@ class ClusterFinish {
   SM70_DEVICE ClusterFinish(const ClusterArguments& args, const ClusterShare& share)
       : span_(dynamic_shared() + args.finish_offset, share.strips * kFinishedRows),
         count_(share.strips * kFinishedRows),
-        column_(share.first_strip * nvfp4_block::kRows + share.rank * kFinishedRows),
+        first_strip_(share.first_strip),
+        rank_(share.rank),
         own_(load(args, static_cast<int>(threadIdx.x))) {}
 
   // Before a barrier of the block, then `at`.
@@ -306,12 +325,14 @@ class ClusterFinish {
  private:
   SM70_DEVICE Finish load(const ClusterArguments& args, int i) const {
     if (i >= count_) return {};
-    return load_finish(args, column_ + i / kFinishedRows * nvfp4_block::kRows + i % kFinishedRows);
+    const int tile = weight_tile(args, first_strip_ + i / kFinishedRows);
+    return load_finish(args, tile * nvfp4_block::kRows + rank_ * kFinishedRows + i % kFinishedRows);
   }
 
   SharedSpan<float2> span_;
   int count_;
-  int column_;  // of y, the first
+  int first_strip_;
+  int rank_;
   Finish own_;
 };
 
@@ -361,17 +382,32 @@ SM70_DEVICE void finish_cluster(const ClusterArguments& args, const ClusterShare
   for (int s = out.strip; s < strips; s += Output::kStep) {
     tokens.received().send(received, place(s), sum_for(s, peer), static_cast<unsigned>(peer));
   }
-#pragma unroll 1
-  for (int s = out.strip; s < strips; s += Output::kStep) {
+  const auto total = [&](int s) {
     const float4 own = sum_for(s, share.rank);
     tokens.received().wait();
-    const float4 sum = add(own, received.load(place(s)));
-    const float sums[4] = {sum.x, sum.y, sum.z, sum.w};
-    __half results[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) results[i] = finish.at(s, out.row + i).result(sums[i]);
-    const int n = (share.first_strip + s) * nvfp4_block::kRows + share.rank * kFinishedRows + out.row;
-    store_quad(args, out.token, n, results);
+    return add(own, received.load(place(s)));
+  };
+  const int column = share.rank * kFinishedRows + out.row;  // of a strip's
+  if (args.gated) {
+#pragma unroll 1
+    for (int p = out.strip; 2 * p < strips; p += Output::kStep) {
+      const float4 gates = total(2 * p);
+      const float4 ups = total(2 * p + 1);
+      const auto result = [&](int i, float gate, float up) {
+        return gated_value(finish.at(2 * p, out.row + i).value(gate), finish.at(2 * p + 1, out.row + i).value(up));
+      };
+      const __half results[4] = {result(0, gates.x, ups.x), result(1, gates.y, ups.y), result(2, gates.z, ups.z),
+                                 result(3, gates.w, ups.w)};
+      store_quad(args, out.token, (share.first_strip / 2 + p) * nvfp4_block::kRows + column, results);
+    }
+  } else {
+#pragma unroll 1
+    for (int s = out.strip; s < strips; s += Output::kStep) {
+      const float4 sums = total(s);
+      const auto result = [&](int i, float sum) { return __float2half_rn(finish.at(s, out.row + i).value(sum)); };
+      const __half results[4] = {result(0, sums.x), result(1, sums.y), result(2, sums.z), result(3, sums.w)};
+      store_quad(args, out.token, (share.first_strip + s) * nvfp4_block::kRows + column, results);
+    }
   }
   // Nobody leaves before the peer's sums are here: they are written to this block's memory.
   tokens.received().wait();

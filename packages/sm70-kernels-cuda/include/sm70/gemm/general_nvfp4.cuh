@@ -8,6 +8,8 @@
 //   bias        FP16     [N] or null                    2 bytes
 //   y           FP16     [M, N] row-major               2 bytes
 //
+// or y[M, N / 2] in gated mode (gated.cuh).
+//
 // A block of threads computes kTokenTiles * 8 rows of y by one strip of its columns, with kWarpsN x kWarpsK warps:
 // warps along N share the strip, warps along K share the 256-column blocks of the layout in turn. All of them walk
 // through K in slabs, four to a layout block:
@@ -26,6 +28,7 @@
 #include "nvfp4_block.cuh"
 #include "sm70/common/portability.cuh"
 #include "sm70/common/staged_copy.cuh"
+#include "sm70/gemm/gated.cuh"
 #include "sm70/gemm/linear_arguments.cuh"
 #include "sm70/mma/ampere.cuh"
 #include "sm70/mma/turing.cuh"
@@ -124,7 +127,7 @@ SM70_DEVICE int ceil_divide(int value, int by) { return (value + by - 1) / by; }
 template <class Shape>
 struct Place {
   int token;  // first row of y
-  int column;  // first column of y
+  int column;  // first row of the product, which is a column of y outside gated mode
   int warp_n;
   int warp_k;
 
@@ -212,13 +215,10 @@ class WeightStream {
 
   SM70_DEVICE WeightStream(const LinearArguments& args, const Place<Shape>& place, const typename Atom::Lane& lane)
       : lane_(lane), warp_k_(place.warp_k), blocks_(ceil_divide(args.k, nvfp4_block::kColumns)) {
-    // A strip may end beyond the last tile: read a valid one, drop its result.
-    const int tiles = ceil_divide(args.n, nvfp4_block::kRows);
     const int first = (place.column + place.warp_n * Shape::kWarpRows) / nvfp4_block::kRows;
 #pragma unroll
     for (int f = 0; f < kFragments; ++f) {
-      const int wanted = first + f * Atom::kTiles + lane.tile;
-      const size_t tile = static_cast<size_t>(wanted < tiles ? wanted : tiles - 1);
+      const size_t tile = static_cast<size_t>(weight_tile(args, first + f * Atom::kTiles + lane.tile));
       tile_[f] = args.weight + tile * blocks_ * Scales::kBytes;
     }
     load_scales(0);
@@ -356,28 +356,54 @@ SM70_DEVICE void multiply_chunk(Accumulators<Shape>& acc, WeightStream<Shape>& w
   weight.advance_scales(slab);
 }
 
-// Adds the sums of the warps along K in their order and writes the results of one pass of token tiles.
+// The sum of a row of the strip over the warps along K, in their order.
+template <class Shape>
+SM70_DEVICE float sum_of_warps(const SharedSpan<float>& partial, int token, int row) {
+  constexpr int kWarpFloats = Shape::kPassTiles * kTokens * Shape::Warp::kPartialPitch;
+  const int warp_n = row / Shape::kWarpRows;
+  const int offset = token * Shape::Warp::kPartialPitch + row % Shape::kWarpRows;
+  float sum = 0.0f;
+#pragma unroll
+  for (int warp_k = 0; warp_k < Shape::kWarpsK; ++warp_k) {
+    sum += partial.load((warp_k * Shape::kWarpsN + warp_n) * kWarpFloats + offset);
+  }
+  return sum;
+}
+
+// Writes the results of one pass of token tiles.
 template <class Shape>
 SM70_DEVICE void store_pass(const LinearArguments& args, const Place<Shape>& place, const SharedSpan<float>& partial,
                             int first_tile) {
   constexpr int kPassTokens = Shape::kPassTiles * kTokens;
-  constexpr int kWarpFloats = kPassTokens * Shape::Warp::kPartialPitch;
   for (int i = static_cast<int>(threadIdx.x); i < kPassTokens * Shape::kStrip; i += Shape::kThreads) {
     const int token = i / Shape::kStrip;
     const int column = i % Shape::kStrip;
     const int m = place.token + first_tile * kTokens + token;
     const int n = place.column + column;
     if (m >= args.m || n >= args.n) continue;
-    const int warp_n = column / Shape::kWarpRows;
-    const int offset = token * Shape::Warp::kPartialPitch + column % Shape::kWarpRows;
-    float sum = 0.0f;
-#pragma unroll
-    for (int warp_k = 0; warp_k < Shape::kWarpsK; ++warp_k) {
-      sum += partial.load((warp_k * Shape::kWarpsN + warp_n) * kWarpFloats + offset);
-    }
-    float value = sum * Shape::Scales::kUnscale * load_global(args.row_factor + n);
-    if (args.bias != nullptr) value += __half2float(load_global(args.bias + n));
+    const float value = linear_value<typename Shape::Scales>(args, n, sum_of_warps<Shape>(partial, token, column));
     store_global(args.y + static_cast<size_t>(m) * args.n + n, __float2half_rn(value));
+  }
+}
+
+// The same in gated mode.
+template <class Shape>
+SM70_DEVICE void store_gated_pass(const LinearArguments& args, const Place<Shape>& place, const SharedSpan<float>& partial,
+                                  int first_tile) {
+  constexpr int kPassTokens = Shape::kPassTiles * kTokens;
+  constexpr int kColumns = Shape::kStrip / 2;
+  static_assert(Shape::kWarpRows % kGatedRows == 0, "a warp has gate and up of the same columns");
+  const int columns = output_columns(args);
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < kPassTokens * kColumns; i += Shape::kThreads) {
+    const int token = i / kColumns;
+    const int column = i % kColumns;
+    const int m = place.token + first_tile * kTokens + token;
+    const int n = place.column / 2 + column;
+    if (m >= args.m || n >= columns) continue;
+    const float gate = sum_of_warps<Shape>(partial, token, gate_row(column));
+    const float up = sum_of_warps<Shape>(partial, token, gate_row(column) + nvfp4_block::kRows);
+    store_global(args.y + static_cast<size_t>(m) * columns + n, gated_result<typename Shape::Scales>(args, n, gate, up));
   }
 }
 
@@ -400,7 +426,11 @@ SM70_DEVICE void reduce_and_store(const LinearArguments& args, const Place<Shape
       }
     }
     __syncthreads();
-    store_pass<Shape>(args, place, partial, first);
+    if (args.gated) {
+      store_gated_pass<Shape>(args, place, partial, first);
+    } else {
+      store_pass<Shape>(args, place, partial, first);
+    }
   }
 }
 

@@ -8,6 +8,8 @@
 //   bias        FP16     [N] or null                    2 bytes
 //   y           FP16     [M, N] row-major               2 bytes
 //
+// or y[M, N / 2] in gated mode (gated.cuh).
+//
 // Decode is bound by reading the weight once. A block of kWarps warps owns one strip of output columns (Atom::kTiles tiles
 // of 16 layout rows) and its warps split K, so that many loads are in flight and only one reduction through shared memory
 // per 8 tokens follows:
@@ -22,6 +24,7 @@
 
 #include "nvfp4_block.cuh"
 #include "sm70/common/portability.cuh"
+#include "sm70/gemm/gated.cuh"
 #include "sm70/gemm/linear_arguments.cuh"
 #include "sm70/mma/ampere.cuh"
 #include "sm70/mma/turing.cuh"
@@ -56,18 +59,28 @@ template <class Scales, class Atom, int kTokenTiles>
 struct Qpn2Warp {
   using Unit = nvfp4_block::UnitOf<Scales>;
 
+  // Where a warp has one tile, blocks 2 p and 2 p + 1 share the gate's tile p and that of up in gated mode: each takes four
+  // of a tile's eight pairs of rows g and g + 8 from both, so that it ends with gate and up of 8 columns of y. The loop is
+  // that of the plain product. What one of the two reads of a line of 128 bytes is a half, aligned to 64.
+  static constexpr bool kHalfTiles = Atom::kTiles == 1;
+
   typename Atom::Lane lane;
   const uint8_t* tile;  // first block of this lane's 16-row tile
+  int row;              // g of the layout
   const __half* x[kTokenTiles];
   int k;
 
   SM70_DEVICE Qpn2Warp(const LinearArguments& args, int lane_index) : lane(lane_index), k(args.k) {
-    // A strip may end beyond the last tile, and a token tile beyond the last token: read a valid one, drop its result.
-    const int tiles = (args.n + nvfp4_block::kRows - 1) / nvfp4_block::kRows;
-    const int wanted = static_cast<int>(blockIdx.x) * Atom::kTiles + lane.tile;
+    const int strip = static_cast<int>(blockIdx.x);
+    int wanted = strip * Atom::kTiles + lane.tile;
+    row = lane.row;
+    if (kHalfTiles && args.gated) {
+      wanted = strip / 2 * 2 + lane.row / 4;
+      row = strip % 2 * 4 + lane.row % 4;
+    }
     const int blocks = (k + nvfp4_block::kColumns - 1) / nvfp4_block::kColumns;
-    const size_t row_tile = static_cast<size_t>(wanted < tiles ? wanted : tiles - 1);
-    tile = args.weight + row_tile * blocks * Scales::kBytes;
+    tile = args.weight + static_cast<size_t>(weight_tile(args, wanted)) * blocks * Scales::kBytes;
+    // A token tile may end beyond the last token: read a valid one, drop its result.
 #pragma unroll
     for (int i = 0; i < kTokenTiles; ++i) {
       const int token = i * kTokenTile + lane.row;
@@ -81,7 +94,7 @@ struct Qpn2Warp {
 
   SM70_DEVICE Unit load(int unit) const {
     const uint8_t* block = tile + static_cast<size_t>(lane.block(unit)) * Scales::kBytes;
-    return nvfp4_block::load_unit<Scales>(block, lane.group(unit), lane.row);
+    return nvfp4_block::load_unit<Scales>(block, lane.group(unit), row);
   }
 
   SM70_DEVICE void multiply(typename Atom::template Accumulator<kTokenTiles>& acc, const Unit& weight, int unit) const {
@@ -112,25 +125,51 @@ struct Qpn2Warp {
   }
 };
 
+// A row's sum over all warps, in their order.
+template <class Atom, int kWarps>
+SM70_DEVICE float sum_of_warps(const SharedSpan<float>& partial, int token, int row) {
+  float sum = 0.0f;
+#pragma unroll
+  for (int warp = 0; warp < kWarps; ++warp) {
+    sum += partial.load((warp * kTokenTile + token) * reduction_pitch<Atom>() + row);
+  }
+  return sum;
+}
+
 // Adds the warps' sums of one token tile in warp order and writes the results.
 template <class Scales, class Atom, int kWarps>
 SM70_DEVICE void store_token_tile(const LinearArguments& args, const SharedSpan<float>& partial, int token_tile) {
   constexpr int kStrip = Atom::kTiles * nvfp4_block::kRows;
-  constexpr int kPitch = reduction_pitch<Atom>();
   for (int i = static_cast<int>(threadIdx.x); i < kTokenTile * kStrip; i += kWarps * 32) {
     const int token = i / kStrip;
     const int row = i % kStrip;
     const int m = token_tile * kTokenTile + token;
     const int n = static_cast<int>(blockIdx.x) * kStrip + row;
     if (m >= args.m || n >= args.n) continue;
-    float sum = 0.0f;
-#pragma unroll
-    for (int warp = 0; warp < kWarps; ++warp) {
-      sum += partial.load((warp * kTokenTile + token) * kPitch + row);
-    }
-    float value = sum * Scales::kUnscale * load_global(args.row_factor + n);
-    if (args.bias != nullptr) value += __half2float(load_global(args.bias + n));
+    const float value = linear_value<Scales>(args, n, sum_of_warps<Atom, kWarps>(partial, token, row));
     store_global(args.y + static_cast<size_t>(m) * args.n + n, __float2half_rn(value));
+  }
+}
+
+// The same in gated mode.
+template <class Scales, class Atom, int kWarps>
+SM70_DEVICE void store_gated_tile(const LinearArguments& args, const SharedSpan<float>& partial, int token_tile) {
+  constexpr bool kHalfTiles = Atom::kTiles == 1;
+  constexpr int kColumns = Atom::kTiles * nvfp4_block::kRows / 2;
+  const int strip = static_cast<int>(blockIdx.x);
+  const int columns = output_columns(args);
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < kTokenTile * kColumns; i += kWarps * 32) {
+    const int token = i / kColumns;
+    const int column = i % kColumns;
+    const int m = token_tile * kTokenTile + token;
+    const int in_half = column / 4 * 8 + column % 4;  // row of the gate, up's is four further on
+    const int n = kHalfTiles ? strip / 2 * nvfp4_block::kRows + strip % 2 * 4 + in_half : strip * kColumns + column;
+    if (m >= args.m || n >= columns) continue;
+    const int row = kHalfTiles ? in_half : gate_row(column);
+    const float gate = sum_of_warps<Atom, kWarps>(partial, token, row);
+    const float up = sum_of_warps<Atom, kWarps>(partial, token, row + (kHalfTiles ? 4 : nvfp4_block::kRows));
+    store_global(args.y + static_cast<size_t>(m) * columns + n, gated_result<Scales>(args, n, gate, up));
   }
 }
 
@@ -164,7 +203,11 @@ SM70_DEVICE void qpn2_fp4(const LinearArguments& args) {
       partial.store((warp_index * kTokenTile + token) * kPitch + row, value);
     });
     __syncthreads();
-    store_token_tile<Scales, Atom, kWarps>(args, partial, i);
+    if (args.gated) {
+      store_gated_tile<Scales, Atom, kWarps>(args, partial, i);
+    } else {
+      store_token_tile<Scales, Atom, kWarps>(args, partial, i);
+    }
   }
 }
 

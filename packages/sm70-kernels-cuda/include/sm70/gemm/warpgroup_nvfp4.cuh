@@ -7,6 +7,8 @@
 //   bias        FP16     [N] or null                                  2 bytes
 //   y           FP16     [M, N] row-major                             2 bytes
 //
+// or y[M, N / 2] in gated mode (gated.cuh), for which y is aligned to 8 bytes.
+//
 // A block of threads computes kTokens rows of y by 64 columns for each of its warpgroups. Every warp streams the layout blocks
 // of its own 16 columns from global memory into registers, decodes 64 columns of K at a time and hands them to wgmma as the A
 // operand; the tokens are B and come through a ring in shared memory that bulk copies fill:
@@ -40,6 +42,7 @@ struct WarpgroupArguments {
   int m;
   int n;
   int k;
+  int gated;
   int token_blocks;
   int stages;  // of the ring
   // Byte offsets in shared memory. The ring, and the sums after it, begin at 0.
@@ -191,10 +194,8 @@ struct WeightStream {
   }
 
   SM70_DEVICE static const uint8_t* first_block(const WarpgroupArguments& args, const Place<Shape>& place) {
-    // A strip may end beyond the last tile: read a valid one, drop its result.
-    const int tiles = (args.n + nvfp4_block::kRows - 1) / nvfp4_block::kRows;
     const int wanted = place.column / nvfp4_block::kRows + static_cast<int>(threadIdx.x) / 32 % Shape::kRowWarps;
-    const size_t tile = static_cast<size_t>(wanted < tiles ? wanted : tiles - 1);
+    const size_t tile = static_cast<size_t>(weight_tile(args, wanted));
     return args.weight + (tile * place.row_blocks + place.first_block) * nvfp4_block::kBytes;
   }
 
@@ -262,10 +263,24 @@ struct FinishedRows {
   }
 };
 
+// Where the sums of rows `row` and, 8 further on, `row` + 8 of a tile lie among those of a token. In gated mode any 8 rows that
+// a rank finishes have to be four of the gate and the same four of up, so the pair of tiles shares 32 places:
+//
+//   place     0..3        4..7      8..11        12..15      16..19    20..23      24..27      28..31
+//   rows of   gate 0..3   up 0..3   gate 8..11   up 8..11    up 4..7   gate 4..7   up 12..15   gate 12..15
+//
+// The last half is turned so that the lanes of a fragment's store still hit 32 different banks.
+SM70_DEVICE int sum_place(int tile, int row, bool gated) {
+  if (!gated) return tile * nvfp4_block::kRows + row;
+  const int upper = row / 4;
+  return tile / 2 * kGatedRows + upper * 16 + (tile % 2 ^ upper) * 4 + row % 4;
+}
+
 template <class Shape>
-SM70_DEVICE void store_sums(const Sums<Shape>& sums, const SharedSpan<float>& partial, const AmpereAtom::Lane& lane) {
+SM70_DEVICE void store_sums(const Sums<Shape>& sums, const SharedSpan<float>& partial, const AmpereAtom::Lane& lane,
+                            bool gated) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int row = warp % Shape::kRowWarps * nvfp4_block::kRows + lane.row;
+  const int row = sum_place(warp % Shape::kRowWarps, lane.row, gated);
   const int part = warp / Shape::kRowWarps * Shape::kPartFloats;
 #pragma unroll
   for (int i = 0; i < Shape::kFloats; ++i) {
@@ -303,7 +318,22 @@ SM70_DEVICE void send_sums(const Place<Shape>& place, const SharedSpan<float4>& 
   }
 }
 
-// Adds what the other blocks sent, in the order of K, and writes this block's rows.
+// Adds what the other blocks sent to this block's i-th four sums, in the order of K.
+template <class Shape>
+SM70_DEVICE float4 whole_sums(const Place<Shape>& place, const FinishedRows<Shape>& share, const SharedSpan<float4>& partial,
+                              const SharedSpan<float4>& received, int i) {
+  const int quads = share.rows / 4;
+  const float4 own = own_sums<Shape>(partial, i / quads, share.first + i % quads * 4);
+  float4 sum = place.rank == 0 ? own : received.load(i);
+#pragma unroll 1
+  for (int rank = 1; rank < place.ranks; ++rank) {
+    const int slot = rank < place.rank ? rank : rank - 1;
+    sum = add(sum, rank == place.rank ? own : received.load(slot * place.tokens * quads + i));
+  }
+  return sum;
+}
+
+// Writes this block's rows.
 template <class Shape>
 SM70_DEVICE void write_results(const WarpgroupArguments& args, const Place<Shape>& place, const SharedSpan<float4>& partial,
                                const SharedSpan<float4>& received) {
@@ -312,14 +342,25 @@ SM70_DEVICE void write_results(const WarpgroupArguments& args, const Place<Shape
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x); i < place.tokens * quads; i += Shape::kThreads) {
     const int row = share.first + i % quads * 4;
-    const float4 own = own_sums<Shape>(partial, i / quads, row);
-    float4 sum = place.rank == 0 ? own : received.load(i);
-#pragma unroll 1
-    for (int rank = 1; rank < place.ranks; ++rank) {
-      const int slot = rank < place.rank ? rank : rank - 1;
-      sum = add(sum, rank == place.rank ? own : received.load(slot * place.tokens * quads + i));
-    }
+    const float4 sum = whole_sums(place, share, partial, received, i);
     write_quad(args, place.token + i / quads, place.column + row, sum);
+  }
+}
+
+// The same in gated mode: any 8 of the rows are 4 columns of y, see sum_place.
+template <class Shape>
+SM70_DEVICE void write_gated_results(const WarpgroupArguments& args, const Place<Shape>& place,
+                                     const SharedSpan<float4>& partial, const SharedSpan<float4>& received) {
+  const FinishedRows<Shape> share(place.rank, place.ranks);
+  const int pairs = share.rows / 8;
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < place.tokens * pairs; i += Shape::kThreads) {
+    const int row = place.column + share.first + i % pairs * 8;
+    const int upper = row / 16 % 2;
+    const int n = row / kGatedRows * nvfp4_block::kRows + row / 8 % 2 * 8 + upper * 4;
+    const float4 gate = whole_sums(place, share, partial, received, 2 * i + upper);
+    const float4 up = whole_sums(place, share, partial, received, 2 * i + 1 - upper);
+    write_gated_quad(args, place.token + i / pairs, n, gate, up);
   }
 }
 
@@ -333,14 +374,18 @@ SM70_DEVICE void finish(const WarpgroupArguments& args, const Sums<Shape>& sums,
   const SharedSpan<float4> received(dynamic_shared() + args.received_offset,
                                     (place.ranks - 1) * place.tokens * share.each / 4);
   __syncthreads();  // all warps have left the ring
-  store_sums(sums, SharedSpan<float>(dynamic_shared(), kSums), lane);
+  store_sums(sums, SharedSpan<float>(dynamic_shared(), kSums), lane, args.gated);
   __syncthreads();
   if (place.ranks > 1) {
     cluster_wait();  // the peers have started
     send_sums(place, partial, received, ring.received());
     ring.received().wait();
   }
-  write_results(args, place, partial, received);
+  if (args.gated) {
+    write_gated_results(args, place, partial, received);
+  } else {
+    write_results(args, place, partial, received);
+  }
 }
 
 }  // namespace warpgroup

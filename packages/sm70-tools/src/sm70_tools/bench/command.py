@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sm70_policy.errors import describe
-from sm70_tools.bench import chart, summary
+from sm70_tools.bench import chart, gated, summary
 from sm70_tools.bench.cases import MATMUL_ROOF_FROM, ROWS, SHAPES, parse_rows, parse_shapes
 from sm70_tools.bench.contenders import OURS, require_kernels
 from sm70_tools.bench.errors import UnavailableError
@@ -22,7 +22,7 @@ from sm70_tools.bench.host import measure_host
 from sm70_tools.bench.linear import LinearRun, Request
 from sm70_tools.bench.peers import PEERS, parse_peers
 from sm70_tools.bench.roof import measure_roofs
-from sm70_tools.bench.rows import Provenance, RowFile, read_rows
+from sm70_tools.bench.rows import LINEAR, Provenance, RowFile, read_rows
 from sm70_tools.bench.timing import CudaEngine
 from sm70_tools.doctor import driver
 from sm70_tools.errors import ArgumentError
@@ -55,13 +55,17 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _add_linear(parser: argparse.ArgumentParser) -> None:
-    shapes, rows = ",".join(map(str, SHAPES)), ",".join(map(str, ROWS))
+    rows = ",".join(map(str, ROWS))
+    parser.add_argument(
+        "--op",
+        choices=("linear", "gated"),
+        default="linear",
+        help="gated: silu(gate) * up of merged projections, beside our linear and torch's silu (no peers)",
+    )
     parser.add_argument(
         "--peers", default=",".join(PEERS), metavar="NAME,...", help=f"of {', '.join(PEERS)} (default: all)"
     )
-    parser.add_argument(
-        "--shapes", default=shapes, metavar="NxK,...", help="layers (default: those of models)"
-    )
+    parser.add_argument("--shapes", metavar="NxK,...", help="layers (default: those of models)")
     parser.add_argument("--m", default=rows, metavar="M,...", help=f"row counts (default {rows})")
     parser.add_argument(
         "--variants", choices=("ours", "all"), default="ours", help="all: each compiled kernel by itself too"
@@ -185,14 +189,20 @@ def _request(arguments: argparse.Namespace) -> Request:
                 fix="Ask for enough rounds to have percentiles",
             )
         )
+    is_gated = arguments.op == "gated"
+    default = gated.SHAPES if is_gated else SHAPES
+    shapes = default if arguments.shapes is None else parse_shapes(arguments.shapes)
+    if is_gated:
+        gated.require_gated(shapes)
     return Request(
-        shapes=parse_shapes(arguments.shapes),
+        shapes=shapes,
         rows=parse_rows(arguments.m),
-        peers=parse_peers(arguments.peers),
+        peers=(gated.TWO_STEPS,) if is_gated else parse_peers(arguments.peers),
         every_variant=arguments.variants == "all",
         rounds=arguments.rounds,
         seed=secrets.randbits(32) if arguments.seed is None else arguments.seed,
         time_limit=arguments.time_limit,
+        op=gated.GATED if is_gated else LINEAR,
     )
 
 

@@ -43,6 +43,7 @@ class Contender:
         accepts: Says of a number of rows whether it takes them; it takes any when None.
         into: Writes the first call's result into a given tensor, where the implementation can.
         tolerance: Largest relative error for M rows.
+        judge: Relative error of a result, from x, the result and the weight.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Contender:
     accepts: Callable[[int], bool] | None = None
     into: Callable[[Tensor, Tensor], None] | None = None
     tolerance: Callable[[int], float] = tolerance
+    judge: Callable[[Tensor, Tensor, DecodeRows], float] = relative_error
 
     def takes(self, m: int) -> bool:
         """Whether it multiplies M rows."""
@@ -71,7 +73,7 @@ class Contender:
         Raises:
             WrongResultError: It exceeds the tolerance, or an element was not written.
         """
-        error = relative_error(x, self._poisoned_result(x, n), self.decode_rows)
+        error = self.judge(x, self._poisoned_result(x, n), self.decode_rows)
         allowed = self.tolerance(x.shape[0])
         if not error < allowed:  # also when it is NaN
             raise WrongResultError(
@@ -95,6 +97,23 @@ class Contender:
         return self.calls[0](x)
 
 
+def pack(weights: Sequence[Nvfp4Weight], shape: Shape) -> list[tuple[Tensor, Tensor]]:
+    """The weights as the suite's operators take them: blocks, and a factor for each row."""
+    import torch
+
+    from sm70_kernels_cuda import ops  # noqa: F401 - registers the operators
+    from sm70_kernels_cuda.layouts.nvfp4_block import Nvfp4Block
+
+    layout = Nvfp4Block(shape.n, shape.k)
+    return [
+        (
+            layout.pack(weight.codes, weight.scales),
+            torch.full((shape.n,), weight.factor, dtype=torch.float32, device=weight.codes.device),
+        )
+        for weight in weights
+    ]
+
+
 def load_ours(weights: Sequence[Nvfp4Weight], shape: Shape, *, every_variant: bool) -> list[Contender]:
     """Pack the weights for the suite's operator.
 
@@ -103,23 +122,13 @@ def load_ours(weights: Sequence[Nvfp4Weight], shape: Shape, *, every_variant: bo
         shape: That shape.
         every_variant: Whether each compiled kernel takes part as well, by its own name. Needs CUDA.
     """
-    import torch
-
-    from sm70_kernels_cuda import ops  # noqa: F401 - registers the operator
-    from sm70_kernels_cuda.layouts.nvfp4_block import Nvfp4Block
-
-    layout = Nvfp4Block(shape.n, shape.k)
-    packed = [
-        (
-            layout.pack(weight.codes, weight.scales),
-            torch.full((shape.n,), weight.factor, dtype=torch.float32, device=weight.codes.device),
-        )
-        for weight in weights
-    ]
+    packed = pack(weights, shape)
     calls = tuple(partial(_operator, blocks, factors, shape.k) for blocks, factors in packed)
     ours = Contender(OURS, "nvfp4", shape.nvfp4_bytes, calls, weights[0].decode_rows)
     if not every_variant:
         return [ours]
+    import torch
+
     from sm70_kernels_cuda import launch
     from sm70_kernels_cuda.launch_general import GENERAL_VARIANTS
     from sm70_kernels_cuda.nvfp4 import kernels_for

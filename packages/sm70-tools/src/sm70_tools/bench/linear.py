@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from sm70_policy.errors import Sm70Error
 from sm70_tools.bench.cases import copies
 from sm70_tools.bench.contenders import load_ours
+from sm70_tools.bench.gated import GATED, load_gated
 from sm70_tools.bench.peers import one_line
-from sm70_tools.bench.rows import Measurement
+from sm70_tools.bench.rows import LINEAR, Measurement
 from sm70_tools.bench.timing import interleave
 from sm70_tools.bench.weights import Nvfp4Weight
 
@@ -37,6 +38,7 @@ class Request:
         rounds: Replays of each graph that count.
         seed: Seed of weights and activations.
         time_limit: Seconds after which no new shape is begun; none when None.
+        op: `linear`, or GATED for silu(gate) * up of merged projections.
     """
 
     shapes: tuple[Shape, ...]
@@ -46,6 +48,7 @@ class Request:
     rounds: int
     seed: int
     time_limit: float | None = None
+    op: str = LINEAR
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,10 @@ class LinearRun:
         import torch
 
         weights = [Nvfp4Weight.random(shape, generator) for _ in range(copies(shape.nvfp4_bytes))]
-        ours = load_ours(weights, shape, every_variant=self._request.every_variant)
+        if self._request.op == GATED:
+            ours = load_gated(weights, shape)
+        else:
+            ours = load_ours(weights, shape, every_variant=self._request.every_variant)
         others = []
         for peer in peers:
             try:
@@ -179,7 +185,14 @@ class LinearRun:
             if name in timings:
                 self._outcome.measurements.append(
                     Measurement(
-                        shape, m, name, contender.format, contender.nbytes, timings[name], errors[name]
+                        shape,
+                        m,
+                        name,
+                        contender.format,
+                        contender.nbytes,
+                        timings[name],
+                        errors[name],
+                        self._request.op,
                     )
                 )
 

@@ -21,6 +21,9 @@ COLUMNS = (
     *("date", "commit", "gpu", "driver", "cuda", "torch", "op", "format", "shape", "m", "variant"),
     *("us_median", "us_p20", "us_p80", "bytes", "roof_gbps", "flops", "checked"),
 )
+LINEAR = "linear"
+"""In the column `op`: the plain product."""
+
 _HEADER = ",".join(COLUMNS)
 
 
@@ -57,6 +60,7 @@ class Measurement:
         nbytes: Bytes of the weight.
         timing: Microseconds a call.
         error: Relative error of the result.
+        op: What was computed.
     """
 
     shape: Shape
@@ -66,6 +70,7 @@ class Measurement:
     nbytes: int
     timing: Timing
     error: float
+    op: str = LINEAR
 
     @property
     def flops(self) -> int:
@@ -76,7 +81,7 @@ class Measurement:
         """The columns of a CSV row."""
         return {
             **asdict(provenance),
-            "op": "linear",
+            "op": self.op,
             "format": self.format,
             "shape": str(self.shape),
             "m": str(self.m),

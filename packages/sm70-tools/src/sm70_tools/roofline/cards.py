@@ -105,7 +105,7 @@ class Family:
     l2_bytes: float = L2_BYTES_PER_CYCLE
 
 
-START_CYCLES = 1247.0
+START_CYCLES = 1693.0
 
 VOLTA = Family(
     architecture="70",
@@ -121,11 +121,11 @@ VOLTA = Family(
     multiply_cycles=2.0,
     l1_latency=28.0,
     l2_latency=193.0,
-    memory_latency=854.0,
+    memory_latency=833.0,
     line_cycles=0.678,
     start_cycles=START_CYCLES,
-    fitted=Compared("6 public figures of QPN2 and QPN on a V100", -0.13, 0.18),
-    free=Compared("5 others of QPN", 0.01, 0.23),
+    fitted=Compared("6 public figures of QPN2 and QPN on a V100", -0.13, 0.17),
+    free=Compared("5 others of QPN", 0.02, 0.22),
 )
 
 TURING = Family(
@@ -142,8 +142,8 @@ TURING = Family(
     multiply_cycles=2.0,
     l1_latency=32.0,
     l2_latency=188.0,
-    memory_latency=754.0,
-    line_cycles=1.708,
+    memory_latency=665.0,
+    line_cycles=1.700,
     start_cycles=START_CYCLES,
     fitted=Compared("12 public figures of QPN2 on an RTX 8000", -0.12, 0.17),
     free=Compared("6 others of packed QPN2", -0.18, 0.14),
@@ -163,15 +163,15 @@ HOPPER = Family(
     multiply_cycles=2.0,
     l1_latency=33.0,
     l2_latency=273.0,
-    memory_latency=1286.0,
-    line_cycles=1.762,
+    memory_latency=1242.0,
+    line_cycles=1.779,
     start_cycles=START_CYCLES,
-    fitted=Compared("96 measured rows of these kernels on an H200", -0.15, 0.15),
-    free=Compared("32 of them, M = 16 and 32, by constants fitted to the others", -0.14, 0.17),
+    fitted=Compared("96 measured rows of these kernels on an H200", -0.14, 0.15),
+    free=Compared("32 of them, M = 16 and 32, by constants fitted to the others", -0.13, 0.19),
 )
 
 
-GENERAL = Compared("8 measured rows of the general kernel, M = 64, on an H200", -0.08, 0.03)
+GENERAL = Compared("8 measured rows of the general kernel, M = 64, on an H200", -0.09, 0.02)
 """By constants that the strip kernels' rows were fitted to; none is the general kernel's own."""
 
 
