@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import re
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
@@ -70,14 +71,18 @@ def _outcome(
 ) -> dict[str, Any]:
     """The layers of one engine, or what refused them."""
     rows = (configuration.decode_rows, configuration.prefill_rows)
-    config = None
     try:
         config = engines.of(configuration, settings)
-        with layers.ranks(configuration.tp):
-            found = {role.name: layers.route(role, config, card, rows, scales[role.name]) for role in roles}
     except Exception as error:  # noqa: BLE001 - what vLLM or the suite refuses is what the row says
-        told = layers.told(config)
-        return {"refused": refusal(error), "passed_over": layers.passed_over(told) if told else {}}
+        return {"refused": refusal(error), "passed_over": {}}
+    found = {}
+    with layers.ranks(configuration.tp):
+        for role in roles:
+            try:
+                found[role.name] = layers.route(role, config, card, rows, scales[role.name])
+            except Exception as error:  # noqa: BLE001 - the same
+                told = layers.told(config, role.prefix)
+                return {"refused": refusal(error), "passed_over": layers.passed_over(told) if told else {}}
     return {"layers": found}
 
 
@@ -90,7 +95,7 @@ def refusal(error: BaseException) -> str:
     if (
         type(error).__name__ == "ValidationError"
     ):  # pydantic: a line that counts, one that says, one with a link
-        lines = [re.sub(r" *\[type=.*", "", line) for line in lines[1:2]]
+        lines = [re.sub(r" *\[type=.*", "", line).removeprefix("Value error, ") for line in lines[1:2]]
     return f"{type(error).__name__}: {re.sub('0x[0-9a-f]{6,}', '0x...', lines[0] if lines else '')}"
 
 
@@ -111,7 +116,7 @@ def _environment(edge: Edge) -> contextlib.AbstractContextManager[None]:
 
 def _fault(name: str) -> contextlib.AbstractContextManager[None]:
     """Break one thing of the installed kernels for a while."""
-    if name in {"", "weight"}:
+    if name in {"", "weight"} or importlib.util.find_spec("sm70_kernels_cuda") is None:
         return contextlib.nullcontext()
     from sm70_kernels_cuda import binary, block_layout_kernel
     from sm70_kernels_cuda.layouts.fp4_block import LAYOUT_ABI

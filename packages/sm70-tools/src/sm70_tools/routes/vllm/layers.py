@@ -63,20 +63,19 @@ class Calls(TorchDispatchMode):
 
 
 def _call(function: Any, args: Any, kwargs: Mapping[str, Any]) -> Call:
-    names = [argument.name for argument in function._schema.arguments]  # noqa: SLF001
-    defaults = {
-        item.name: item.default_value
-        for item in function._schema.arguments  # noqa: SLF001
-        if item.has_default_value()
+    schema = function._schema  # noqa: SLF001
+    given = {**dict(zip((item.name for item in schema.arguments), args, strict=False)), **kwargs}
+    values = {
+        item.name: given.get(item.name, item.default_value if item.has_default_value() else None)
+        for item in schema.arguments
     }
-    values = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
     tensors = {
         name: (value.dtype, tuple(value.shape))
         for name, value in values.items()
         if isinstance(value, torch.Tensor)
     }
     scalars = {name: value for name, value in values.items() if name not in tensors and value is not None}
-    return Call(function._schema.name, scalars, tensors)  # noqa: SLF001
+    return Call(schema.name, scalars, tensors)
 
 
 @contextlib.contextmanager
@@ -157,15 +156,15 @@ def route(
     return observed(layer, config, card, rows)
 
 
-def told(config: Any) -> Mapping[str, Any] | None:
-    """What the engine's report says of the layer that was loaded last; None where it says nothing."""
+def told(config: Any, layer: str) -> Mapping[str, Any] | None:
+    """What the engine's report says of a layer; None where it says nothing."""
     from vllm.platforms import current_platform
 
     device = engine.platform_device(current_platform)
-    if config is None or device is None:
+    if device is None:
         return None
     rows = engine.report_of(config, engine.policy_of(config), device).rows
-    return rows[-1] if rows else None
+    return next((row for row in rows if row["prefix"] == layer), None)
 
 
 def passed_over(row: Mapping[str, Any]) -> dict[str, str]:
@@ -179,7 +178,7 @@ def passed_over(row: Mapping[str, Any]) -> dict[str, str]:
 
 def observed(layer: Any, config: Any, card: RoutedCard, rows: tuple[int, ...]) -> dict[str, Any]:
     """What a loaded layer does for each number of rows of x."""
-    row = told(config)
+    row = told(config, layer.prefix)
     if row is None:
         raise RuntimeError(f"{layer.prefix} is in no report; vLLM did not take a kernel of the suite")
     found: dict[str, Any] = {
