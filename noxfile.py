@@ -95,7 +95,7 @@ def tests(session: nox.Session, part: str) -> None:
 
 @nox.session(reuse_venv=True)
 def routes(session: nox.Session) -> None:
-    """Committed routes and tests marked `vllm`: vLLM's Python code on the CPU, without engine or native code."""
+    """Committed routes and tests marked `vllm`: vLLM's Python code on the CPU, no engine, no native code."""
     session.install(TORCH, "-r", f"{REQUIREMENTS / f'routes-{HOST}.txt'}")
     session.install("--no-deps", "-r", f"{REQUIREMENTS / f'routes-{HOST}-nodeps.txt'}")
     _install_editable(session)
