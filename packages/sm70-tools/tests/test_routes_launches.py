@@ -8,12 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from sm70_tools.errors import ArgumentError
 from sm70_tools.routes.cards import ROUTED_CARDS, RoutedCard
 from sm70_tools.routes.launches import OPERATORS, launches_of
-
-torch = pytest.importorskip("torch", reason="the operators are torch's")
 
 ROWS = (1, 4, 5, 8, 9, 16, 17, 20, 32, 33, 36, 64, 72, 127, 128, 511, 1023, 1024, 4096)
 SIZES = ((24, 5120), (3584, 5120), (5120, 4352), (2560, 160), (5120, 1536))

@@ -86,6 +86,13 @@ FORMATS: tuple[CheckpointFormat, ...] = (
     ),
     CheckpointFormat(
         "gptq-group-128",
-        {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True},
+        {
+            "quant_method": "gptq",
+            "bits": 4,
+            "group_size": 128,
+            "desc_act": False,
+            "sym": True,
+            "modules_in_block_to_quantize": [["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]],
+        },
     ),
 )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sm70_tools.routes.vllm.engines import Engines
 
 _FORMAT = "nvfp4"
+_LONGEST_REFUSAL = 400
 
 
 def rows_of(card: RoutedCard, engines: Engines, wanted: frozenset[str]) -> dict[str, dict[str, Any]]:
@@ -92,11 +93,13 @@ def refusal(error: BaseException) -> str:
     The other lines of a list of kernels are among a row's `passed_over`.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if (
-        type(error).__name__ == "ValidationError"
-    ):  # pydantic: a line that counts, one that says, one with a link
-        lines = [re.sub(r" *\[type=.*", "", line).removeprefix("Value error, ") for line in lines[1:2]]
-    return f"{type(error).__name__}: {re.sub('0x[0-9a-f]{6,}', '0x...', lines[0] if lines else '')}"
+    if type(error).__name__ == "ValidationError":
+        # Of pydantic: a line that counts, the name of a field or none, what is wrong, a link.
+        said = " ".join(line for line in lines[1:] if not line.startswith("For further information"))
+        lines = [re.sub(r" *\[type=.*", "", said).removeprefix("Value error, ")]
+    text = re.sub("0x[0-9a-f]{6,}", "0x...", lines[0] if lines else "")
+    cut = text if len(text) <= _LONGEST_REFUSAL else f"{text[:_LONGEST_REFUSAL].rstrip()} ..."
+    return f"{type(error).__name__}: {cut}"
 
 
 @contextlib.contextmanager

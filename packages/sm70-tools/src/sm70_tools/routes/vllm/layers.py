@@ -94,6 +94,10 @@ def ranks(count: int) -> Iterator[None]:
 
 def build(role: Role, config: Any, name: str) -> Any:
     """Construct a role's layer as a model does, in the engine of `config`."""
+    if len(role.projections) > 1:
+        # What vLLM takes from the model's class: names of the projections in the checkpoint.
+        fused = {role.name: list(role.projections)}
+        config.quant_config.packed_modules_mapping = {**config.quant_config.packed_modules_mapping, **fused}
     from vllm.config import set_current_vllm_config
     from vllm.model_executor.layers import linear
 

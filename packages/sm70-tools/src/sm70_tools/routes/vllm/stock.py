@@ -32,44 +32,43 @@ _LAYER = Role("qkv_proj", "self_attn", 512, (512, 256, 256), ("q_proj", "k_proj"
 def rows_of(card: RoutedCard, engines: Engines, wanted: frozenset[str]) -> dict[str, str]:
     """The route of each wanted row on one card."""
     return {
-        row_id: _attempt(item, card, engines)
+        row_id: _attempt(item, engines)
         for item in FORMATS
         if (row_id := f"stock/{card.key}/{item.name}") in wanted
     }
 
 
-def _attempt(item: CheckpointFormat, card: RoutedCard, engines: Engines) -> str:
+def _attempt(item: CheckpointFormat, engines: Engines) -> str:
     try:
-        return _route(item, card, engines)
+        return _route(item, engines)
     except Exception as error:  # noqa: BLE001 - a refusal is a route too
         return refusal(error)
 
 
-def _route(item: CheckpointFormat, card: RoutedCard, engines: Engines) -> str:
-    """Class name of the kernel of a fused q/k/v layer, N = 1024 and K = 512, after all gates of vLLM."""
+def _route(item: CheckpointFormat, engines: Engines) -> str:
+    """What serves a fused q/k/v layer, N = 1024 and K = 512, after all gates of vLLM."""
     config = engines.for_format(item.name, item.quantization, _MODEL)
     layer = layers.build(_LAYER, config, _LAYER.prefix)
-    kernel = kernel_of(layer)
-    if kernel is None:
-        return type(layer.quant_method).__name__
-    if not _is_facade(kernel):
-        return type(kernel).__name__
-    layers.load(_LAYER, layer, (1.0,) * len(_LAYER.outputs))
-    layer.quant_method.process_weights_after_loading(layer)
-    return str(layers.observed(layer, config, card, ())["class"])
+    reason = ""
+    try:
+        layers.load(_LAYER, layer, (1.0,) * len(_LAYER.outputs))
+        layer.quant_method.process_weights_after_loading(layer)
+    except Exception as error:  # noqa: BLE001 - vLLM's own kernels call compiled code that is not here
+        reason = refusal(error)
+    told = layers.told(config, _LAYER.prefix)
+    if told is None:
+        return _name_of_stock(layer)
+    return str(told["served_by"] or reason)
 
 
-def kernel_of(layer: Any) -> Any:
-    """The kernel object that vLLM gave to a layer; None where the method itself does the work."""
-    for owner in (getattr(layer, "scheme", None), layer.quant_method):
+def _name_of_stock(layer: Any) -> str:
+    """Class name of the kernel that vLLM gave to a layer, or of the method that does the work itself."""
+    owners = [owner for owner in (getattr(layer, "scheme", None), layer.quant_method) if owner is not None]
+    for owner in owners:
         for name in ("kernel", "fp8_linear", "linear_kernel"):
             kernel = getattr(owner, name, None)
             if kernel is not None:
-                return kernel
-    return None
-
-
-def _is_facade(kernel: Any) -> bool:
-    from sm70_policy.vllm.facade import Facade
-
-    return isinstance(kernel, Facade)
+                return type(kernel).__name__
+    backend = getattr(owners[0], "backend", None)
+    name = type(owners[0]).__name__
+    return name if backend is None else f"{name} with {getattr(backend, 'value', backend)}"
