@@ -23,6 +23,7 @@ ROOT = Path(__file__).parent
 REPORTS = ROOT / "reports"
 DIST = ROOT / "dist"
 REQUIREMENTS = Path("ci/requirements")
+SNAPSHOTS = Path("snapshots")
 
 PACKAGES = ("sm70-policy", "sm70-kernels-cuda", "sm70-kernels-triton", "sm70-moe", "sm70-tools")
 TESTED = (*PACKAGES, "ci", "demo")
@@ -94,12 +95,15 @@ def tests(session: nox.Session, part: str) -> None:
 
 @nox.session(reuse_venv=True)
 def routes(session: nox.Session) -> None:
-    """Tests marked `vllm`, against vLLM's real Python code on the CPU: no engine, no native library."""
+    """Committed routes and tests marked `vllm`: vLLM's Python code on the CPU, no engine, no native code."""
     session.install(TORCH, "-r", f"{REQUIREMENTS / f'routes-{HOST}.txt'}")
     session.install("--no-deps", "-r", f"{REQUIREMENTS / f'routes-{HOST}-nodeps.txt'}")
     _install_editable(session)
     _delete_native_libraries(session)
-    _pytest(session, f"routes-{HOST}", "python", "-m", "vllm", "-n", "2", "packages/sm70-policy/tests")
+    for golden in sorted(SNAPSHOTS.glob(f"*-{HOST}.json")):
+        session.run("sm70", "routes", "check", f"{golden}")
+    folders = [f"{_tests_of(name)}" for name in ("sm70-policy", "sm70-tools")]
+    _pytest(session, f"routes-{HOST}", "python", "-m", "vllm", "-n", "2", *folders)
 
 
 def _delete_native_libraries(session: nox.Session) -> None:

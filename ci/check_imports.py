@@ -31,7 +31,13 @@ THIRD_PARTIES: dict[str, frozenset[str]] = {
 
 HEAVY = frozenset({"torch", "triton", "vllm"})
 
-ENVIRONMENT_READERS: frozenset[str] = frozenset({"sm70_policy.vllm.deprecated"})
+ENVIRONMENT_READERS: frozenset[str] = frozenset(
+    {
+        "sm70_policy.vllm.deprecated",
+        # Hands it on to processes, without the variables that would change what they find.
+        "sm70_tools.routes.processes",
+    }
+)
 """Modules that may read the environment."""
 
 _ENVIRONMENT_WRITERS = frozenset({"clear", "pop", "popitem", "setdefault", "update"})

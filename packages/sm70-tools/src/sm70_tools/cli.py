@@ -12,6 +12,7 @@ from sm70_tools.bench import command as bench
 from sm70_tools.doctor import command as doctor
 from sm70_tools.explain import command as explain
 from sm70_tools.roofline import command as roofline
+from sm70_tools.routes import command as routes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +30,7 @@ def build_parser() -> argparse.ArgumentParser:
     explain.add_parser(commands)
     roofline.add_parser(commands)
     bench.add_parser(commands)
+    routes.add_parser(commands)
     return parser
 
 
