@@ -78,8 +78,8 @@ def test_ranges_of_one_choice_are_joined(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(("us", "found"), [(9.4, True), (9.6, False)])
 def test_a_measured_row_needs_the_same_gain(us: float, found: bool) -> None:
     usual, other = "qpn2_nvfp4_t2_w8", "qpn2_nvfp4_t2_w16"
-    # So few weights that no cluster kernel takes more than 8 rows of them.
-    measured = [MeasuredRow(usual, 1536, 1536, 16, 10.0), MeasuredRow(other, 1536, 1536, 16, us)]
+    # So long rows of x that no cluster kernel has room for 16 of them.
+    measured = [MeasuredRow(usual, 1536, 28672, 16, 10.0), MeasuredRow(other, 1536, 28672, 16, us)]
     rows: list[TuningRow] = measured_rows(H200, measured)
     assert [(row.kernel, row.m_min, row.m_max, row.source) for row in rows] == (
         [(other, 16, 16, "measured-h200")] if found else []
