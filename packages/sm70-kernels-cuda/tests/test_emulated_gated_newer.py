@@ -53,7 +53,7 @@ def test_cluster_one_hot_is_exact(
 
 @EACH_CLUSTER
 @pytest.mark.parametrize("overlapped", [True, False], ids=["overlapped", "alone"])
-@pytest.mark.parametrize(("n", "k"), [(64, 128), (192, 640), (448, 2176)])
+@pytest.mark.parametrize(("n", "k"), [(64, 128), (192, 640), (448, 2176), (1088, 256)])
 def test_cluster_dense_rows_match_the_oracle(
     clusters: EmulatedCluster,
     variant: ClusterVariant,
