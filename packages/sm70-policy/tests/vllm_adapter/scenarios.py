@@ -141,9 +141,9 @@ def minimums() -> dict[str, Any]:
     from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS, get_quantization_config
     from vllm.model_executor.layers.quantization.compressed_tensors import schemes
 
-    configs = {name: attempt(get_quantization_config, name) for name in QUANTIZATION_METHODS}
-    owners: dict[str, Any] = {name: item for name, item in configs.items() if isinstance(item, type)}
-    owners |= {name: getattr(schemes, name) for name in schemes.__all__}
+    found = {name: attempt(get_quantization_config, name) for name in QUANTIZATION_METHODS}
+    found |= {name: getattr(schemes, name) for name in schemes.__all__}
+    owners: dict[str, Any] = {name: item for name, item in found.items() if isinstance(item, type)}
     return {name: attempt(owner.get_min_capability) for name, owner in owners.items()}
 
 
