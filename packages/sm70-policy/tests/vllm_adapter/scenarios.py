@@ -201,9 +201,9 @@ def start(mode: str) -> None:
     from sm70_policy import registry
     from vllm_adapter import reference_provider
 
-    kernels = reference_provider.kernels_of(mode)
-    found = reference_provider.registry_with(*kernels)
-    registry.installed = lambda: found  # type: ignore[assignment]
+    if mode != "installed":
+        found = reference_provider.registry_with(*reference_provider.kernels_of(mode))
+        registry.installed = lambda: found  # type: ignore[assignment]
     drift(mode)
     with set_current_vllm_config(engine_config()), tempfile.TemporaryDirectory() as folder:
         store = f"file://{folder}/store"
@@ -236,10 +236,12 @@ def selections() -> dict[str, Any]:
 def run(mode: str, folder: Path, capability: int) -> dict[str, Any]:
     """Everything that the tests ask of one process."""
     start(mode)
-    from vllm_adapter import loading, mxfp4_scenarios
+    from vllm_adapter import installed_scenarios, loading, mxfp4_scenarios
 
     if mode == "mxfp4":
         return mxfp4_scenarios.run()
+    if mode == "installed":
+        return installed_scenarios.run()
     outcome: dict[str, Any] = {
         "routes": selections(),
         "gate": attempt(gate, folder),
