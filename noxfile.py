@@ -28,7 +28,7 @@ SNAPSHOTS = Path("snapshots")
 PACKAGES = ("sm70-policy", "sm70-kernels-cuda", "sm70-kernels-triton", "sm70-moe", "sm70-tools")
 TESTED = (*PACKAGES, "ci", "demo")
 CHECKERS = ("check_imports", "check_file_size", "check_text", "check_release")
-HOST = "0.33.0"
+HOSTS = ("0.33.0", "0.19.1")
 
 TORCH = "torch==2.13.0"
 GPU_TORCH = {
@@ -94,16 +94,17 @@ def tests(session: nox.Session, part: str) -> None:
 
 
 @nox.session(reuse_venv=True)
-def routes(session: nox.Session) -> None:
-    """Committed routes and tests marked `vllm`: vLLM's Python code on the CPU, no engine, no native code."""
-    session.install(TORCH, "-r", f"{REQUIREMENTS / f'routes-{HOST}.txt'}")
-    session.install("--no-deps", "-r", f"{REQUIREMENTS / f'routes-{HOST}-nodeps.txt'}")
+@nox.parametrize("host", HOSTS, ids=HOSTS)
+def routes(session: nox.Session, host: str) -> None:
+    """Committed routes and tests marked `vllm`, against the Python code of one vLLM: no engine, no native code."""
+    session.install(TORCH, "-r", f"{REQUIREMENTS / f'routes-{host}.txt'}")
+    session.install("--no-deps", "-r", f"{REQUIREMENTS / f'routes-{host}-nodeps.txt'}")
     _install_editable(session)
     _delete_native_libraries(session)
-    for golden in sorted(SNAPSHOTS.glob(f"*-{HOST}.json")):
+    for golden in sorted(SNAPSHOTS.glob(f"*-{host}.json")):
         session.run("sm70", "routes", "check", f"{golden}")
     folders = [f"{_tests_of(name)}" for name in ("sm70-policy", "sm70-tools")]
-    _pytest(session, f"routes-{HOST}", "python", "-m", "vllm", "-n", "2", *folders)
+    _pytest(session, f"routes-{host}", "python", "-m", "vllm", "-n", "2", *folders)
 
 
 def _delete_native_libraries(session: nox.Session) -> None:
@@ -141,6 +142,13 @@ def docs(session: nox.Session) -> None:
     """Build the documentation; a warning is an error."""
     session.install("-r", f"{REQUIREMENTS / 'docs.txt'}")
     session.run("mkdocs", "build", "--strict", "--site-dir", "site")
+
+
+@nox.session(default=False, reuse_venv=True)
+def constraints(session: nox.Session) -> None:
+    """Resolve vLLM 0.19.1 under the constraints for V100 owners; asks the index, downloads metadata."""
+    session.install("--upgrade", "pip")
+    session.run("python", "ci/check_constraints.py", *session.posargs)
 
 
 @nox.session(venv_backend="none")

@@ -173,6 +173,7 @@ def test_the_usual_cause_of_no_kernel_image_has_a_fix() -> None:
     assert "no kernel image is available" in finding.message
     assert "compute capability 7.0" in finding.message
     assert "torch 2.10.0 (CUDA 12.8) has it, those of 2.11.0 and later (CUDA 13) do not" in finding.fix
+    assert "vLLM 0.19.1 pins 2.10.0" in finding.fix
 
 
 def test_another_card_gets_a_general_fix() -> None:

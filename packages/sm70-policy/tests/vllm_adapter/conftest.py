@@ -1,7 +1,12 @@
-"""One process per compute capability and mode, started when a test first asks for it."""
+"""One process per compute capability and mode, started when a test first asks for it.
+
+The workers of pytest-xdist share what came out: a process imports torch and vLLM, and those seconds are most
+of the session.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import json
 import os
@@ -24,23 +29,37 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
         pytest.skip("vLLM is not installed")
     tests = Path(__file__).parents[1]
 
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
     @functools.cache
     def run(capability: int, mode: str) -> dict[str, Any]:
-        folder = tmp_path_factory.mktemp(f"scenario-{capability}-{mode}")
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith(("VLLM_", "SM70_"))
-        }
-        # No plug-in through entry points: the scenario registers the suite itself, or leaves it out.
-        environment |= {"VLLM_PLUGINS": "", "PYTHONPATH": str(tests)}
-        done = subprocess.run(
-            [sys.executable, "-m", "vllm_adapter.scenarios", str(capability), mode, str(folder)],
-            capture_output=True,
-            text=True,
-            env=environment,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        folder = shared / f"scenario-{capability}-{mode}"
+        folder.mkdir(exist_ok=True)
+        result = folder / "outcome.json"
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not result.exists():
+                result.write_text(_start(tests, capability, mode, folder))
+        found: dict[str, Any] = json.loads(result.read_text())
         return found
 
     return run
+
+
+def _start(tests: Path, capability: int, mode: str, folder: Path) -> str:
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("VLLM_", "SM70_"))
+    }
+    # No plug-in through entry points: the scenario registers the suite itself, or leaves it out.
+    paths = [str(tests), *filter(None, [environment.get("PYTHONPATH")])]
+    environment |= {"VLLM_PLUGINS": "", "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(
+        [sys.executable, "-m", "vllm_adapter.scenarios", str(capability), mode, str(folder)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1]

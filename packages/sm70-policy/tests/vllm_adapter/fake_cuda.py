@@ -5,15 +5,9 @@ from __future__ import annotations
 import sys
 import types
 
-# vLLM imports its compiled libraries at these places; their functions are never called here.
-_NATIVE = (
-    "vllm._C_stable_libtorch",
-    "vllm._moe_C_stable_libtorch",
-    "vllm._qutlass_C",
-    "vllm.vllm_flash_attn._vllm_fa2_C",
-)
+from vllm_adapter.hosts_under_test import HOST
 
-# What the CUDA 13 wheel's library answers: the lowest capability that each query says yes to.
+# What the wheels' libraries answer: the lowest capability that each query says yes to.
 _NATIVE_ANSWERS = {
     "cutlass_scaled_mm_supports_fp8": 89,
     "cutlass_scaled_mm_supports_block_fp8": 90,
@@ -23,7 +17,7 @@ _NATIVE_ANSWERS = {
 
 def install(capability: int) -> None:
     """Make this process believe that it has one card of compute capability `capability`, such as 75."""
-    for name in _NATIVE:
+    for name in HOST.natives:
         sys.modules.setdefault(name, types.ModuleType(name))
     from vllm import platforms
     from vllm.platforms.cuda import CudaPlatformBase

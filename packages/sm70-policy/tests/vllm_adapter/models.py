@@ -115,9 +115,3 @@ def fill(layer: Any, factors: list[float], seed: int = 0) -> dict[str, torch.Ten
 def load(layer: Any) -> None:
     """What vLLM's loader does once the weights of a layer are there."""
     layer.quant_method.process_weights_after_loading(layer)
-
-
-def kernel_of(layer: Any) -> Any:
-    """The kernel object that vLLM gave to a layer."""
-    scheme = getattr(layer, "scheme", None)
-    return layer.quant_method.kernel if scheme is None else scheme.kernel

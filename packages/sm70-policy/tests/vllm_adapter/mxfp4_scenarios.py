@@ -13,6 +13,7 @@ from sm70_policy import registry
 from sm70_policy.provider import QuantizedWeight
 from sm70_policy.vllm import engine
 from vllm_adapter import loading, models, reference_provider, scenarios
+from vllm_adapter.hosts_under_test import HOST
 
 FACADE = "Sm70MxFp4LinearKernel"
 
@@ -72,7 +73,7 @@ def config(**mxfp4: Any) -> Any:
 
 
 def _route(of: Any, *, activations: bool = False) -> Any:
-    return scenarios.attempt(lambda: type(models.kernel_of(build(of, activations=activations))).__name__)
+    return scenarios.attempt(lambda: HOST.name_of(HOST.kernel_of(build(of, activations=activations))))
 
 
 def routes() -> dict[str, Any]:
@@ -83,9 +84,10 @@ def routes() -> dict[str, Any]:
         "requested": _route(scenarios.engine_config(sm70_mxfp4={"enabled": True})),
         "refused": _route(scenarios.engine_config(sm70_mxfp4={"enabled": False})),
         "nvfp4 refused": _route(scenarios.engine_config(sm70_nvfp4={"enabled": False})),
-        "backend-marlin": _route(scenarios.engine_config("marlin")),
-        "backend-emulation": _route(scenarios.engine_config("emulation")),
     }
+    for backend in ("marlin", "emulation"):
+        with scenarios.asking_for(backend) as asking:
+            found[f"backend-{backend}"] = _route(asking)
     with scenarios.disabled(FACADE):
         found["facade-disabled"] = _route(scenarios.engine_config())
     with mock.patch.dict(os.environ, {"VLLM_BATCH_INVARIANT": "1"}):
@@ -132,8 +134,8 @@ def _served(of: Any, change: Callable[[Any], None] = lambda _: None, **keywords:
     fill(layer)
     change(layer)
     models.load(layer)
-    stock = models.kernel_of(layer).stock
-    return "the suite" if stock is None else type(stock).__name__
+    stock = HOST.kernel_of(layer).stock
+    return "the suite" if stock is None else HOST.name_of(stock)
 
 
 def _nan(layer: Any) -> None:
@@ -142,9 +144,7 @@ def _nan(layer: Any) -> None:
 
 def unserved() -> dict[str, Any]:
     """Layers that cannot be served, and why."""
-    from vllm.model_executor.kernels.linear import MarlinMxFp4LinearKernel
-
-    with mock.patch.object(MarlinMxFp4LinearKernel, "process_weights_after_loading", return_value=None):
+    with HOST.stock_does_nothing():
         return {
             "bfloat16": scenarios.attempt(_served, config(), dtype=torch.bfloat16),
             "k": scenarios.attempt(_served, config(), k=192),
@@ -154,7 +154,7 @@ def unserved() -> dict[str, Any]:
 
 
 def other_activations() -> str:
-    """Who serves a layer whose user asked for activations that the suite does not compute."""
+    """Who serves a layer whose user asked for activations that the suite does not compute; since 0.33."""
     from vllm.model_executor.kernels import linear
 
     with mock.patch.object(linear, "_resolve_linear_activation_key", return_value="int8"):
@@ -178,7 +178,7 @@ def qpn4() -> dict[str, str]:
                 engine_config.scheduler_config.max_num_seqs = requests
                 layer = loading.filled("modelopt", of=engine_config)
                 models.load(layer)
-                (row,) = models.kernel_of(layer).selection.report.rows
+                (row,) = HOST.kernel_of(layer).selection.report.rows
                 found[f"{wanted} {requests}"] = row["kernel"]
         engine_config.scheduler_config.max_num_seqs = 1
         with mock.patch.object(engine_config, "speculative_config", object()):
@@ -186,12 +186,12 @@ def qpn4() -> dict[str, str]:
     return found
 
 
-def run(*, with_suite: bool) -> dict[str, Any]:
+def run() -> dict[str, Any]:
     """Everything that the tests ask of one process."""
-    outcome: dict[str, Any] = {"routes": routes()}
-    if with_suite:
-        outcome["ledger"] = scenarios.ledger_state()
-        outcome |= {"numerics": numerics(), "reload": reload(), "unserved": unserved()}
+    outcome: dict[str, Any] = {"routes": routes(), "ledger": scenarios.ledger_state()}
+    outcome |= {"numerics": numerics(), "reload": reload(), "unserved": unserved()}
+    if HOST.mx_says_activations:
         outcome["other activations"] = other_activations()
-        outcome["qpn4"] = qpn4()
+    outcome["qpn4"] = qpn4()
+    outcome["minimums"] = scenarios.minimums()
     return outcome

@@ -17,6 +17,7 @@ from typing import Any
 from unittest import mock
 
 from vllm_adapter import fake_cuda
+from vllm_adapter.hosts_under_test import HOST
 
 TINY_LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -31,6 +32,9 @@ TINY_LLAMA = {
     "torch_dtype": "float16",
 }
 
+LOADED = {("suite", 70), ("suite", 75), ("suite", 90), ("bare", 75)}
+"""Modes and capabilities for which weights are loaded as well; the others differ in their routes alone."""
+
 
 def attempt(action: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
     """The result, or `ErrorType: message`."""
@@ -40,15 +44,22 @@ def attempt(action: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any
         return f"{type(error).__name__}: {error}"
 
 
-def engine_config(backend: str = "auto", **additional: Any) -> Any:
+def engine_config(**additional: Any) -> Any:
     """A vLLM configuration of one engine."""
-    from vllm.config import DeviceConfig, KernelConfig, VllmConfig
+    return _engine_config({}, additional)
 
-    return VllmConfig(
-        device_config=DeviceConfig(device="cpu"),
-        kernel_config=KernelConfig(linear_backend=backend),
-        additional_config=additional,
-    )
+
+def _engine_config(keywords: dict[str, Any], additional: dict[str, Any]) -> Any:
+    from vllm.config import DeviceConfig, VllmConfig
+
+    return VllmConfig(device_config=DeviceConfig(device="cpu"), additional_config=additional, **keywords)
+
+
+@contextlib.contextmanager
+def asking_for(backend: str) -> Iterator[Any]:
+    """An engine whose user asks for one of vLLM's own kernels."""
+    with HOST.asking_for(backend) as keywords:
+        yield _engine_config(keywords, {})
 
 
 @contextlib.contextmanager
@@ -70,9 +81,7 @@ def build(config: Any, source: str, *, activations: bool, **keywords: Any) -> An
 
 def kernel_name(config: Any, source: str, *, activations: bool) -> str:
     """Class name of the kernel that a layer of an engine gets."""
-    from vllm_adapter import models
-
-    return type(models.kernel_of(build(config, source, activations=activations))).__name__
+    return HOST.name_of(HOST.kernel_of(build(config, source, activations=activations)))
 
 
 def routes(config: Any) -> dict[str, str]:
@@ -94,7 +103,7 @@ def tiny_engine(folder: Path) -> Any:
 
     quantization = {
         "quant_method": "modelopt",
-        "quant_algo": "W4A16_NVFP4",
+        "quant_algo": "NVFP4",
         "kv_cache_quant_algo": None,
         "group_size": 16,
         "exclude_modules": ["lm_head"],
@@ -127,35 +136,61 @@ def ledger_state() -> dict[str, tuple[str, str]]:
     }
 
 
-def patched_functions() -> list[int]:
-    """Identities of everything the suite may have replaced."""
-    from vllm.model_executor.kernels import linear
-    from vllm.model_executor.layers.quantization import modelopt
-    from vllm.model_executor.layers.quantization.compressed_tensors.schemes import (
-        compressed_tensors_w4a4_nvfp4 as compressed,
-    )
+def minimums() -> dict[str, Any]:
+    """The minimum capability of every quantization method and of every scheme of compressed-tensors."""
+    from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS, get_quantization_config
+    from vllm.model_executor.layers.quantization.compressed_tensors import schemes
 
-    scheme = compressed.CompressedTensorsW4A4Fp4
-    return [
-        id(linear.init_nvfp4_linear_kernel),
-        id(modelopt.init_nvfp4_linear_kernel),
-        id(compressed.init_nvfp4_linear_kernel),
-        id(modelopt.ModelOptNvFp4Config.get_min_capability.__func__),
-        id(scheme.get_min_capability.__func__),
-        id(scheme.process_weights_after_loading),
-        id(modelopt.ModelOptLinearMethod.process_weights_after_loading),
-    ]
+    found = {name: attempt(get_quantization_config, name) for name in QUANTIZATION_METHODS}
+    found |= {name: getattr(schemes, name) for name in schemes.__all__}
+    owners: dict[str, Any] = {name: item for name, item in found.items() if isinstance(item, type)}
+    return {name: attempt(owner.get_min_capability) for name, owner in owners.items()}
+
+
+def on_another_card(capability: int) -> str:
+    """Kernel of a layer in a worker whose own card is the second one, and not like the first."""
+    import torch
+    from vllm.platforms import current_platform
+    from vllm.platforms.interface import DeviceCapability
+
+    first = current_platform.get_device_capability()
+    cards = {0: first, 1: DeviceCapability(*divmod(capability, 10))}
+    with (
+        mock.patch.object(
+            type(current_platform),
+            "get_device_capability",
+            staticmethod(lambda device_id=0: cards[device_id]),
+        ),
+        mock.patch.object(torch.cuda, "is_initialized", return_value=True),
+        mock.patch.object(torch.cuda, "current_device", return_value=1),
+    ):
+        return str(attempt(kernel_name, engine_config(), "compressed-tensors", activations=False))
+
+
+def patched_functions() -> dict[str, list[int]]:
+    """Identities of everything the suite may have replaced, wherever it was imported by name."""
+    import vllm
+
+    from sm70_policy.vllm import hosts
+
+    modules = [module for name, module in sorted(sys.modules.items()) if name.startswith("vllm.")]
+    return {
+        patch.name: [
+            id(patch.read()),
+            *(id(vars(module).get(patch.target.rpartition(".")[2])) for module in modules),
+        ]
+        for patch in hosts.find_host(vllm.__version__).patches()
+    }
 
 
 def drift(mode: str) -> None:
     """Make vLLM differ from what the adapter expects, as a newer version might."""
-    from vllm.model_executor.kernels import linear
     from vllm.model_executor.layers.quantization import modelopt
 
     if mode == "drifted-gate":
         modelopt.ModelOptNvFp4Config.get_min_capability = classmethod(lambda cls: 80)
     if mode == "drifted-selector":
-        linear.init_nvfp4_linear_kernel = lambda use_a16=False, shape=None: None
+        HOST.change_selector()
 
 
 def start(mode: str) -> None:
@@ -166,15 +201,15 @@ def start(mode: str) -> None:
     from sm70_policy import registry
     from vllm_adapter import reference_provider
 
-    kernels = reference_provider.kernels_of(mode)
-    found = reference_provider.registry_with(*kernels)
-    registry.installed = lambda: found  # type: ignore[assignment]
+    if mode != "installed":
+        found = reference_provider.registry_with(*reference_provider.kernels_of(mode))
+        registry.installed = lambda: found  # type: ignore[assignment]
     drift(mode)
     with set_current_vllm_config(engine_config()), tempfile.TemporaryDirectory() as folder:
         store = f"file://{folder}/store"
         init_distributed_environment(1, 0, store, local_rank=0, backend="gloo")
         initialize_model_parallel(1, 1)
-    if mode not in {"stock", "mxfp4-stock"}:
+    if mode != "stock":
         from sm70_policy.vllm import plugin
 
         plugin.register()
@@ -185,7 +220,8 @@ def selections() -> dict[str, Any]:
     backends = ("marlin", "emulation")
     found: dict[str, Any] = {"default": routes(engine_config())}
     for backend in backends:
-        found[f"backend-{backend}"] = routes(engine_config(backend))
+        with asking_for(backend) as config:
+            found[f"backend-{backend}"] = routes(config)
     found["requested"] = routes(engine_config(sm70_nvfp4={"enabled": True}))
     found["refused"] = routes(engine_config(sm70_nvfp4={"enabled": False}))
     found["misspelled"] = routes(engine_config(sm70_nvfp4={"enable": True}))
@@ -197,28 +233,37 @@ def selections() -> dict[str, Any]:
     return found
 
 
-def run(mode: str, folder: Path) -> dict[str, Any]:
+def run(mode: str, folder: Path, capability: int) -> dict[str, Any]:
     """Everything that the tests ask of one process."""
     start(mode)
-    if mode.startswith("mxfp4"):
-        from vllm_adapter import mxfp4_scenarios
+    from vllm_adapter import installed_scenarios, loading, mxfp4_scenarios
 
-        return mxfp4_scenarios.run(with_suite=mode == "mxfp4")
-    outcome: dict[str, Any] = {"routes": selections(), "gate": attempt(gate, folder)}
-    if mode != "stock":
+    if mode == "mxfp4":
+        return mxfp4_scenarios.run()
+    if mode == "installed":
+        return installed_scenarios.run()
+    outcome: dict[str, Any] = {
+        "routes": selections(),
+        "gate": attempt(gate, folder),
+        "minimums": minimums(),
+        "on another card": {card: on_another_card(card) for card in (70, 80)},
+    }
+    if mode == "stock":
+        outcome["mxfp4 routes"] = mxfp4_scenarios.routes()
+        if not HOST.emulates:
+            outcome["emulation"] = loading.emulation_error()
+    else:
         outcome["ledger"] = ledger_state()
         before = patched_functions()
         from sm70_policy.vllm import plugin
 
         plugin.register()
         outcome["second-register-changes-nothing"] = before == patched_functions()
-    if mode in {"suite", "bare"}:
-        from vllm_adapter import loading
-
-        outcome["loading"] = loading.run(folder)
+    if (mode, capability) in LOADED:
+        outcome["loading"] = loading.run(folder, capability)
     return outcome
 
 
 if __name__ == "__main__":
     fake_cuda.install(int(sys.argv[1]))
-    print(json.dumps(run(sys.argv[2], Path(sys.argv[3]))))  # noqa: T201 - the parent reads it
+    print(json.dumps(run(sys.argv[2], Path(sys.argv[3]), int(sys.argv[1]))))  # noqa: T201 - the parent reads it

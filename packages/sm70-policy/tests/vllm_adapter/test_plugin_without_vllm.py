@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import subprocess
 import sys
@@ -32,20 +33,40 @@ def test_entry_point_leads_to_register() -> None:
     assert found[0].load() is plugin.register
 
 
-@pytest.mark.parametrize("version", ["0.99.0", "0.31.4", "0.330.0", "1.33.0", "unknown", "0.1.dev1+g12345"])
+UNKNOWN = ["0.99.0", "0.18.1", "0.20.0", "0.31.4", "0.330.0", "1.33.0", "unknown", "0.1.dev1+g12345"]
+
+
+@pytest.mark.parametrize("version", UNKNOWN)
 def test_unknown_version_is_refused_by_name(version: str) -> None:
     with pytest.raises(HostError) as caught:
         hosts.find_host(version)
     assert f"vLLM {version}" in str(caught.value)
-    assert "0.32.x, 0.33.x" in str(caught.value)
+    assert "0.19.x, 0.32.x, 0.33.x" in str(caught.value)
 
 
-KNOWN = ["0.32.0", "0.33.0", "0.33.1.dev7+gabcdef", "v0.33", "0.32.0+cpu", "0.33.0rc1"]
+KNOWN = {
+    "0.19.x": ["0.19.0", "0.19.1", "0.19.1+cu128", "0.19.2.dev3"],
+    "0.32.x, 0.33.x": ["0.32.0", "0.33.0", "0.33.1.dev7+gabcdef", "v0.33", "0.32.0+cpu", "0.33.0rc1"],
+}
 
 
-@pytest.mark.parametrize("version", KNOWN)
-def test_known_versions_have_an_adapter(version: str) -> None:
-    assert hosts.find_host(version).versions == "0.32.x, 0.33.x"
+@pytest.mark.parametrize(
+    ("line", "version"), [(line, version) for line, versions in KNOWN.items() for version in versions]
+)
+def test_known_versions_have_an_adapter(line: str, version: str) -> None:
+    assert hosts.find_host(version).versions == line
+
+
+@pytest.mark.parametrize("line", hosts.HOST_LINES, ids=lambda line: line.module.rpartition(".")[2])
+def test_every_entry_of_a_ledger_says_what_it_is(line: hosts.HostLine) -> None:
+    found = importlib.import_module(line.module).HOST.patches()
+    names = [patch.name for patch in found]
+    assert len(set(names)) == len(names)
+    for index, patch in enumerate(found):
+        assert patch.target.startswith("vllm.")
+        assert all((patch.why, patch.upstream, patch.remove_when))
+        # The ledger walks them in order.
+        assert set(patch.requires) <= set(names[:index])
 
 
 def test_register_on_an_unknown_vllm_logs_one_error_and_lets_it_run(
@@ -77,7 +98,7 @@ def test_defect_of_the_suite_does_not_stop_the_server(
 
 def test_missing_vllm_is_a_host_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
-    with pytest.raises(HostError, match=r"vLLM 0\.32\.x"):
+    with pytest.raises(HostError, match=r"vLLM 0\.19\.x, 0\.32\.x"):
         hosts.installed_version()
 
 

@@ -84,11 +84,39 @@ def fingerprint(config: Any | None, layer: str, served_by: str) -> None:
     config.additional_config = {**config.additional_config, _FINGERPRINT: digest}
 
 
-def platform_device(platform: Any) -> Device | None:
-    """The device that a vLLM platform object stands for; None for platforms without kernels of the suite."""
+def first_device() -> Device | None:
+    """The device that vLLM's own gates ask about: the first of this process.
+
+    None for platforms that the suite has nothing for.
+    """
+    from vllm.platforms import current_platform
+
+    return platform_device(current_platform)
+
+
+def own_device() -> Device | None:
+    """The device that this process builds layers for: the worker's own, once it has chosen one.
+
+    None for platforms that the suite has nothing for.
+    """
+    import torch
+    from vllm.platforms import current_platform
+
+    # Before that, as in the front end, there is no other answer than vLLM's own.
+    index = torch.cuda.current_device() if torch.cuda.is_initialized() else 0
+    return platform_device(current_platform, index)
+
+
+def platform_device(platform: Any, index: int = 0) -> Device | None:
+    """A device of a vLLM platform object; None for platforms without kernels of the suite.
+
+    Args:
+        platform: vLLM's object.
+        index: Which of its devices, as torch counts.
+    """
     if platform.is_cpu():
         return Device.cpu()
-    capability = platform.get_device_capability() if platform.is_cuda() else None
+    capability = platform.get_device_capability(index) if platform.is_cuda() else None
     if capability is None:
         return None
-    return Device.cuda(Sm(capability.major, capability.minor), str(platform.get_device_name()))
+    return Device.cuda(Sm(capability.major, capability.minor), str(platform.get_device_name(index)))

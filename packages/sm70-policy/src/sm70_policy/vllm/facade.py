@@ -49,6 +49,21 @@ class Family:
 
 
 @dataclass(frozen=True)
+class Request:
+    """What the user asked of vLLM itself for a kind of layer.
+
+    Attributes:
+        overrules: Why vLLM's own choice stands; empty where the user left the choice open.
+        runs_anywhere: Whether what was asked for runs on every card.
+        way_out: What leads to a kernel of vLLM that runs on every card; empty where this vLLM has none.
+    """
+
+    overrules: str = ""
+    runs_anywhere: bool = False
+    way_out: str = ""
+
+
+@dataclass(frozen=True)
 class Selection:
     """What the facade of one layer needs, fixed when vLLM asks for a kernel.
 
@@ -60,7 +75,7 @@ class Selection:
         report: The engine's report.
         activation: Torch dtype of the model.
         note: What to tell the user once when a kernel of the suite serves such a layer; empty for nothing.
-        stock: Returns vLLM's own kernel for the layer.
+        stock: Returns vLLM's own choice for the layer.
     """
 
     family: Family
@@ -78,7 +93,7 @@ def select(
     device: Device | None,
     stock: Callable[[], Any],
     *,
-    backend: str,
+    request: Request,
     make: Callable[[Selection], Any],
     note: str = "",
 ) -> Any:
@@ -87,8 +102,8 @@ def select(
     Args:
         family: The layer's format.
         device: Where it will run; None on platforms that the suite has nothing for.
-        stock: Returns vLLM's own kernel.
-        backend: What `--linear-backend` says about the format.
+        stock: Returns vLLM's own choice.
+        request: What the user asked of vLLM itself.
         make: Returns the facade.
         note: See `Selection`.
 
@@ -99,30 +114,25 @@ def select(
         return stock()
     config = engine.current_config()
     policy = engine.policy_of(config)
-    reason = _why_stock(family, device, policy, backend)
-    if reason is None:
+    reason = request.overrules or _why_stock(family, device, policy)
+    if not reason:
         report = engine.report_of(config, policy, device)
         return make(Selection(family, config, device, policy, report, _activation(config), note, stock))
-    if device.sm in family.no_stock_on and not _stock_runs_anywhere(backend):
+    if device.sm in family.no_stock_on and not request.runs_anywhere:
+        # Behind the gate that the suite lifts, vLLM would pick kernels that have no code for these cards.
         raise RouteError(
             describe(
                 asked=f"a stock {family.weight_format.name.upper()} kernel on {device}, because {reason}",
-                allowed="the suite's kernels, or --linear-backend emulation: vLLM's other kernels need "
-                f"{family.stock_needs}",
+                allowed=f"the suite's kernels{request.way_out and f', or {request.way_out}'}: vLLM's "
+                f"{'other' if request.way_out else 'own'} kernels need {family.stock_needs}",
                 fix="Remove that setting",
             )
         )
     return stock()
 
 
-def _why_stock(family: Family, device: Device, policy: Policy, backend: str) -> str | None:
-    """Why vLLM's own choice stands; None when the suite's kernels are to be asked."""
-    from vllm import envs
-
-    if backend != "auto":
-        return f"--linear-backend is {backend}"
-    if envs.VLLM_BATCH_INVARIANT:
-        return "VLLM_BATCH_INVARIANT is set"
+def _why_stock(family: Family, device: Device, policy: Policy) -> str:
+    """Why vLLM's own choice stands; empty when the suite's kernels are to be asked."""
     if family.facade in policy.disabled:
         return f"{family.facade} is listed in VLLM_DISABLED_KERNELS"
     enabled = policy.settings.lookup(f"{family.section}.enabled")
@@ -132,21 +142,7 @@ def _why_stock(family: Family, device: Device, policy: Policy, backend: str) -> 
         return (
             f"compute capability {device.sm} keeps vLLM's own kernel unless {family.section}.enabled is true"
         )
-    return None
-
-
-def _stock_runs_anywhere(backend: str) -> bool:
-    # Behind the gate that the suite lifts, vLLM would pick kernels that have no code for these cards.
-    from vllm import envs
-
-    return bool(envs.VLLM_BATCH_INVARIANT) or backend == "emulation"
-
-
-def linear_backend(quantization: str) -> str:
-    """What `--linear-backend` says about one of vLLM's names for kinds of layers."""
-    from vllm.model_executor.kernels import linear
-
-    return str(linear._get_linear_backend(quantization=quantization))  # noqa: SLF001
+    return ""
 
 
 def _activation(config: Any | None) -> Any:
@@ -157,11 +153,11 @@ def _activation(config: Any | None) -> Any:
 
 
 class Facade:
-    """The methods that vLLM calls of a linear kernel. A facade derives from this and from vLLM's base.
+    """The methods that vLLM calls of a linear kernel. A facade derives from this, and from vLLM's base class.
 
     Attributes:
         selection: What was fixed when vLLM asked.
-        stock: vLLM's own kernel, where it serves the layer after all.
+        stock: vLLM's own choice, where it serves the layer after all.
     """
 
     selection: Selection
@@ -193,11 +189,23 @@ class Facade:
     def apply_weights(self, layer: Any, x: Any, bias: Any = None) -> Any:
         """Run the layer."""
         if self.stock is not None:
-            return self.stock.apply_weights(layer=layer, x=x, bias=bias)
+            return self.apply_stock(layer, x, bias)
         return layer.sm70_linear(x, bias)
 
+    def load_stock(self, stock: Any, layer: Any) -> None:
+        """Give the weight to vLLM's own kernel."""
+        stock.process_weights_after_loading(layer)
 
-def _load(owner: object, selection: Selection, layer: Any) -> Any:
+    def apply_stock(self, layer: Any, x: Any, bias: Any) -> Any:
+        """Run the layer with vLLM's own kernel."""
+        return self.stock.apply_weights(layer=layer, x=x, bias=bias)
+
+    def name_of_stock(self, stock: Any) -> str:
+        """What the report calls vLLM's own kernel."""
+        return type(stock).__name__
+
+
+def _load(owner: Facade, selection: Selection, layer: Any) -> Any:
     """Choose a kernel and give it the weight. Returns the stock kernel where no kernel of the suite fits."""
     problem = layers.problem_of(layer, selection.activation, selection.family.weight_format)
     route = choose_installed(problem, selection.device, registry.installed(), selection.policy)
@@ -241,7 +249,7 @@ def _tell(selection: Selection, weight: QuantizedWeight) -> None:
         )
 
 
-def _without_kernel(owner: object, selection: Selection, route: Route, layer: Any) -> Any:
+def _without_kernel(owner: Facade, selection: Selection, route: Route, layer: Any) -> Any:
     if selection.device.kind is DeviceKind.CPU or selection.device.sm in selection.family.no_stock_on:
         selection.report.record(owner, route, None)
         raise RouteError(_no_kernel(route))
@@ -250,9 +258,9 @@ def _without_kernel(owner: object, selection: Selection, route: Route, layer: An
     # vLLM's selector reads the engine's configuration, which is no longer current while weights are loaded.
     with set_current_vllm_config(selection.config):
         stock = selection.stock()
-    stock.process_weights_after_loading(layer)
-    engine.fingerprint(selection.config, route.problem.layer, type(stock).__name__)
-    selection.report.record(owner, route, type(stock).__name__)
+    owner.load_stock(stock, layer)
+    engine.fingerprint(selection.config, route.problem.layer, owner.name_of_stock(stock))
+    selection.report.record(owner, route, owner.name_of_stock(stock))
     return stock
 
 

@@ -147,6 +147,11 @@ def _entry(patch: Patch, device: Device | None, walked: dict[str, Entry], *, app
     return Entry(patch, Status.APPLIED)
 
 
+def everywhere(device: Device) -> str | None:
+    """`Patch.against` of a patch that is for all devices."""
+    return None
+
+
 def rebind(original: object, replacement: object, name: str) -> int:
     """Point every imported module's `name` at `replacement` where it is `original`.
 

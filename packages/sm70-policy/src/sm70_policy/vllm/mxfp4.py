@@ -1,4 +1,4 @@
-"""MXFP4 linear layers of vLLM: the selector's wrapper, and the facade that it hands out."""
+"""MXFP4 linear layers: the family; the selector's wrapper and the facade of a vLLM with kernel objects."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from sm70_policy.capability import SM7X
 from sm70_policy.formats import MXFP4
-from sm70_policy.vllm.facade import Facade, Family, Selection, linear_backend, select
+from sm70_policy.vllm import engine
+from sm70_policy.vllm.facade import Facade, Family, Selection, select
 from sm70_policy.vllm.ledger import MARKER
+from sm70_policy.vllm.requests import linear_backend_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from sm70_policy.capability import Device
 
 # On 7.5 vLLM's Marlin kernel would be picked behind the lifted gate; vLLM itself keeps the gate closed there.
 FAMILY = Family(MXFP4, "Sm70MxFp4LinearKernel", SM7X, "compute capability 8.0")
@@ -24,12 +24,11 @@ _WEIGHTS_ONLY = (
 )
 
 
-def wrap_selector(original: Callable[..., Any], device: Callable[[], Device | None], name: str) -> Any:
+def wrap_selector(original: Callable[..., Any], name: str) -> Any:
     """Wrap `init_mxfp4_linear_kernel`: the suite's facade where it is wanted, else vLLM's own choice.
 
     Args:
         original: vLLM's selector.
-        device: Returns the device of this process' platform.
         name: Name of the patch, as the mark of the wrapper.
     """
 
@@ -41,9 +40,9 @@ def wrap_selector(original: Callable[..., Any], device: Callable[[], Device | No
         facade: Callable[..., Any] = facade_class()
         return select(
             FAMILY,
-            device(),
+            engine.own_device(),
             stock,
-            backend=linear_backend("mxfp4"),
+            request=linear_backend_request("mxfp4"),
             make=functools.partial(facade, activation_quant_key=activation_quant_key),
             note="" if activation_quant_key is None else _WEIGHTS_ONLY,
         )

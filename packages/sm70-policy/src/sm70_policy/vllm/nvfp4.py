@@ -1,4 +1,4 @@
-"""NVFP4 linear layers of vLLM: the selector's wrapper, and the facade that it hands out."""
+"""NVFP4 linear layers: the family; the selector's wrapper and the facade of a vLLM with kernel objects."""
 
 from __future__ import annotations
 
@@ -7,28 +7,29 @@ from typing import TYPE_CHECKING, Any
 
 from sm70_policy.capability import VOLTA
 from sm70_policy.formats import NVFP4
-from sm70_policy.vllm.facade import Facade, Family, Selection, linear_backend, select
+from sm70_policy.vllm import engine
+from sm70_policy.vllm.facade import Facade, Family, Selection, select
 from sm70_policy.vllm.ledger import MARKER
+from sm70_policy.vllm.requests import linear_backend_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sm70_policy.capability import Device
-
 FAMILY = Family(NVFP4, "Sm70NvFp4LinearKernel", VOLTA, "compute capability 7.5")
+"""Alike in every vLLM that the suite knows."""
 
-_W4A4 = (
-    "sm70: the checkpoint quantizes activations as well (W4A4); the suite's kernels use its weights only and "
-    "keep activations in 16 bits"
+W4A4 = (
+    "sm70: vLLM would quantize activations as well (W4A4); the suite's kernels use the weights only and keep "
+    "activations in 16 bits"
 )
+"""What is said once where vLLM itself would quantize activations."""
 
 
-def wrap_selector(original: Callable[..., Any], device: Callable[[], Device | None], name: str) -> Any:
+def wrap_selector(original: Callable[..., Any], name: str) -> Any:
     """Wrap `init_nvfp4_linear_kernel`: the suite's facade where it is wanted, else vLLM's own choice.
 
     Args:
         original: vLLM's selector.
-        device: Returns the device of this process' platform.
         name: Name of the patch, as the mark of the wrapper.
     """
 
@@ -36,20 +37,15 @@ def wrap_selector(original: Callable[..., Any], device: Callable[[], Device | No
     def init_nvfp4_linear_kernel(use_a16: bool = False) -> Any:
         return select(
             FAMILY,
-            device(),
+            engine.own_device(),
             functools.partial(original, use_a16=use_a16),
-            backend=linear_backend("nvfp4_w4a16" if use_a16 else "nvfp4_w4a4"),
+            request=linear_backend_request("nvfp4_w4a16" if use_a16 else "nvfp4_w4a4"),
             make=facade_class(),
-            note="" if use_a16 else _W4A4,
+            note="" if use_a16 else W4A4,
         )
 
     setattr(init_nvfp4_linear_kernel, MARKER, name)
     return init_nvfp4_linear_kernel
-
-
-def is_facade(kernel: object) -> bool:
-    """Whether a layer's kernel object is the suite's."""
-    return isinstance(kernel, facade_class())
 
 
 @functools.cache

@@ -17,7 +17,7 @@ _ARCH = re.compile(r"(sm|compute)_(\d+)(\d)[a-z]?$")
 # Read from the arch flags inside the wheels themselves (cp312, Linux x86-64).
 _VOLTA_FIX = (
     "install a torch build with sm_70: the PyPI wheel of torch 2.10.0 (CUDA 12.8) has it, those of 2.11.0 "
-    "and later (CUDA 13) do not. vLLM pins its torch: choose the vLLM release that belongs to it"
+    "and later (CUDA 13) do not. vLLM pins its torch: vLLM 0.19.1 pins 2.10.0, and has code for 7.0 itself"
 )
 
 

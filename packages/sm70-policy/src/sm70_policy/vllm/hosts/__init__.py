@@ -23,7 +23,10 @@ class HostLine:
     module: str
 
 
-HOST_LINES: tuple[HostLine, ...] = (HostLine(((0, 32), (0, 33)), "sm70_policy.vllm.hosts.v0_32_to_v0_33"),)
+HOST_LINES: tuple[HostLine, ...] = (
+    HostLine(((0, 19),), "sm70_policy.vllm.hosts.v0_19"),
+    HostLine(((0, 32), (0, 33)), "sm70_policy.vllm.hosts.v0_32_to_v0_33"),
+)
 
 
 def known_releases() -> str:
