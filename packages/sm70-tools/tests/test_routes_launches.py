@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,36 +18,46 @@ DENSE_PRODUCT = "aten::mm"
 
 
 class Notes:
-    """A loaded binary whose kernels note that they were launched."""
+    """What was launched, instead of a driver."""
 
     def __init__(self) -> None:
         self.launched: list[str] = []
 
-    def kernel(self, name: str) -> Any:
-        def launch(plan: Any, *rest: object) -> None:
-            x, y = plan.grid
-            assert plan.kernel == name
-            self.launched.append(f"{name} grid={x}x{y} threads={plan.threads} shared={plan.shared_bytes}")
+    def kernel(self, name: str) -> str:
+        return name
 
-        return SimpleNamespace(launch=launch)
-
-
-@contextlib.contextmanager
-def _no_guard(index: int | None) -> Iterator[None]:
-    yield
+    def prepared(self, kernel: str, launch: Any, *rest: object) -> Any:
+        """In the place of a `PreparedLaunch`."""
+        x, y = launch.grid
+        assert launch.kernel == kernel
+        text = f"{kernel} grid={x}x{y} threads={launch.threads} shared={launch.shared_bytes}"
+        return SimpleNamespace(enqueue=lambda *addresses: self.launched.append(text))
 
 
 @pytest.fixture
 def notes(monkeypatch: pytest.MonkeyPatch) -> Notes:
-    """Put the notes in the place of the binary, and a stream in the place of torch's."""
-    from sm70_kernels_cuda import binary, nvfp4, nvfp4_general, ops
+    """Put the notes in the place of the binary, and the CPU in that of torch's device."""
+    from sm70_kernels_cuda import binary, nvfp4, nvfp4_general, prepared
 
     found = Notes()
+
+    def dense(self: Any, x: torch.Tensor, *operands: object) -> torch.Tensor:
+        self._decode(0, 0, 0, 0)
+        found.launched.append(DENSE_PRODUCT)
+        return x
+
     monkeypatch.setattr(binary, "module", lambda: found)
     for module in (nvfp4, nvfp4_general):
-        monkeypatch.setattr(module, "current_stream", lambda device: 0)
-    monkeypatch.setattr(torch.cuda, "_DeviceGuard", _no_guard)
-    monkeypatch.setattr(ops, "_dense_product", lambda *tensors: found.launched.append(DENSE_PRODUCT))
+        monkeypatch.setattr(module, "PreparedLaunch", found.prepared)
+    monkeypatch.setattr(prepared, "current_stream", lambda device: 0)
+    monkeypatch.setattr(
+        prepared, "empty_strided", lambda shape, strides, dtype: torch.empty(shape, dtype=dtype)
+    )
+    monkeypatch.setattr(prepared.PreparedDense, "call", dense)
+    for name in ("exchange_device", "restore_device"):
+        monkeypatch.setattr(prepared, name, lambda device: device)
+    for name in ("_exchange_device", "_maybe_exchange_device"):
+        monkeypatch.setattr(torch.cuda, name, lambda device: device)
     return found
 
 

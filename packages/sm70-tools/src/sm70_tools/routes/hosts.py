@@ -46,6 +46,22 @@ HOSTS: tuple[HostDouble, ...] = (
         stock_preparations=(("vllm.model_executor.kernels.linear", "MarlinNvFp4LinearKernel"),),
         distributions=("compressed-tensors", "flashinfer-python", "humming-kernels", "triton"),
     ),
+    HostDouble(
+        version="0.19.1",
+        native_modules=(
+            "vllm._C",
+            "vllm._moe_C",
+            "vllm._C_stable_libtorch",
+            "vllm.vllm_flash_attn._vllm_fa2_C",
+        ),
+        native_answers={
+            "cutlass_scaled_mm_supports_fp8": 89,
+            "cutlass_scaled_mm_supports_block_fp8": 90,
+            "cutlass_scaled_mm_supports_fp4": 100,
+        },
+        stock_preparations=(),
+        distributions=("compressed-tensors", "flashinfer-python", "triton"),
+    ),
 )
 
 DEFAULT_HOST = HOSTS[0].version
