@@ -96,7 +96,7 @@ def tests(session: nox.Session, part: str) -> None:
 @nox.session(reuse_venv=True)
 @nox.parametrize("host", HOSTS, ids=HOSTS)
 def routes(session: nox.Session, host: str) -> None:
-    """Committed routes and tests marked `vllm`, against the Python code of one vLLM: no engine, no native code."""
+    """Committed routes and tests marked `vllm`, against the Python code of one vLLM: nothing compiled."""
     session.install(TORCH, "-r", f"{REQUIREMENTS / f'routes-{host}.txt'}")
     session.install("--no-deps", "-r", f"{REQUIREMENTS / f'routes-{host}-nodeps.txt'}")
     _install_editable(session)

@@ -131,16 +131,9 @@ def plan_cluster(
     row_blocks = _divide_up(k, BLOCK_COLUMNS)
     blocks = _divide_up(row_blocks, CLUSTER_BLOCKS)
     other_blocks = row_blocks - blocks
-    partial = (most + variant.warps) * variant.rows * BLOCK_ROWS * 4
-    received = most * m * BLOCK_ROWS // CLUSTER_BLOCKS * 4
-    received_offset = _align(partial)
-    tokens_offset = _align(received_offset + received)
-    barriers_offset = _align(tokens_offset + m * (blocks * BLOCK_COLUMNS * 2 + 16))
     # One copy of x for each warp: of more columns than a block's where there are more blocks than warps.
     segment_shift = (_divide_up(blocks, variant.warps) - 1).bit_length()
-    finish_offset = barriers_offset + 8 * (blocks + 1)
-    owners_offset = finish_offset + most * (BLOCK_ROWS // CLUSTER_BLOCKS) * 8
-    total = owners_offset + 2 * most
+    *offsets, total = _offsets(variant, m, most, blocks)
     if total > card.shared_bytes // blocks_each:
         return None
     launch = Launch(
@@ -157,12 +150,26 @@ def plan_cluster(
         plus1,
         (1 / blocks, 1 / other_blocks if other_blocks else 0.0),
         segment_shift,
-        received_offset,
-        tokens_offset,
-        barriers_offset,
-        finish_offset,
-        owners_offset,
+        *offsets,
     )
+
+
+def _offsets(variant: ClusterVariant, m: int, strips: int, blocks: int) -> tuple[int, ...]:
+    """Where in shared memory each part of `ClusterPlan` begins, in its order, and where the last one ends.
+
+    Args:
+        variant: The kernel.
+        m: Rows of x.
+        strips: Most strips of a cluster.
+        blocks: Most column blocks of a block of threads.
+    """
+    finished_rows = BLOCK_ROWS // CLUSTER_BLOCKS
+    received = _align((strips + variant.warps) * variant.rows * BLOCK_ROWS * 4)
+    tokens = _align(received + strips * m * finished_rows * 4)
+    barriers = _align(tokens + m * (blocks * BLOCK_COLUMNS * 2 + 16))
+    finish = barriers + 8 * (blocks + 1)
+    owners = finish + strips * finished_rows * 8
+    return received, tokens, barriers, finish, owners, owners + 2 * strips
 
 
 def choose_cluster(m: int, n: int, k: int, card: Card, *, gated: bool = False) -> ClusterPlan | None:
