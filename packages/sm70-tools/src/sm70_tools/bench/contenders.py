@@ -137,8 +137,7 @@ def load_ours(weights: Sequence[Nvfp4Weight], shape: Shape, *, every_variant: bo
     every: list[tuple[str, Any, Chosen]] = [
         *((item.kernel, kernels.run, _in_rows(item, _strip_rows(item))) for item in launch.VARIANTS),
         *((item.kernel, kernels.general.run, _in_rows(item, _GENERAL_ROWS)) for item in GENERAL_VARIANTS),
-        *_cluster_variants(kernels, shape),
-        *_warpgroup_variants(kernels, shape),
+        *_newer_variants(kernels, shape),
     ]
     return [ours, *(_variant(name, run, chosen, packed, ours) for name, run, chosen in every)]
 
@@ -157,35 +156,26 @@ def _strip_rows(variant: Any) -> range:  # noqa: ANN401
     return range(most // 2 - 3, most + 1)
 
 
-def _cluster_variants(kernels: Any, shape: Shape) -> list[tuple[str, Any, Chosen]]:  # noqa: ANN401
+def _newer_variants(kernels: Any, shape: Shape) -> list[tuple[str, Any, Chosen]]:  # noqa: ANN401
+    """The kernels that only some cards have, with each number of blocks along K or on a multiprocessor."""
     from sm70_kernels_cuda.launch_cluster import CLUSTER_VARIANTS, consider_cluster
-
-    if kernels.cluster is None:
-        return []
-    return [
-        (
-            f"{item.kernel}_b{blocks}",
-            kernels.cluster.run,
-            partial(_consider, consider_cluster, item, blocks, shape, kernels.cluster.card),
-        )
-        for item in CLUSTER_VARIANTS
-        for blocks in _BLOCKS_EACH
-    ]
-
-
-def _warpgroup_variants(kernels: Any, shape: Shape) -> list[tuple[str, Any, Chosen]]:  # noqa: ANN401
     from sm70_kernels_cuda.launch_warpgroup import MOST_SPLIT, WARPGROUP_VARIANTS, consider_warpgroup
 
-    if kernels.warpgroup is None:
-        return []
+    splits = range(1, MOST_SPLIT + 1)
+    families = (
+        (kernels.cluster, consider_cluster, CLUSTER_VARIANTS, "b", _BLOCKS_EACH),
+        (kernels.warpgroup, consider_warpgroup, WARPGROUP_VARIANTS, "k", splits),
+    )
     return [
         (
-            f"{item.kernel}_k{split}",
-            kernels.warpgroup.run,
-            partial(_consider, consider_warpgroup, item, split, shape, kernels.warpgroup.card),
+            f"{item.kernel}_{mark}{count}",
+            family.run,
+            partial(_consider, consider, item, count, shape, family.card),
         )
-        for item in WARPGROUP_VARIANTS
-        for split in range(1, MOST_SPLIT + 1)
+        for family, consider, variants, mark, counts in families
+        if family is not None
+        for item in variants
+        for count in counts
     ]
 
 
